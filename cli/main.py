@@ -1,0 +1,91 @@
+"""The `kvtrail` command: a thin shell. Each command lives in a module of its own and is imported when it is used,
+so that `kvtrail tour` costs no Faust, no ClickHouse and no torch."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from .. import __version__
+from ..schemas.errors import KvtrailError, MissingExtra
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "tour": ("tour", "The incident from a recording of a real run, through the real judging core."),
+    "demo": ("demo", "The incident, live: real model, real Kafka, real ClickHouse engine."),
+    "up": ("up", "Run the local stack until stopped."),
+    "judge": ("judge", "Judge recorded histories offline."),
+    "investigate": ("investigate", "Who was served what, where it came from, and who else was hit."),
+    "findings": ("findings", "List findings and incidents."),
+    "events": ("events", "Look at the event stream."),
+    "config": ("config", "Check and print the configuration."),
+    "detect": ("detect", "Run a detector worker."),
+    "sink": ("sink", "Run the ClickHouse sink."),
+    "store": ("store", "Run the embedded ClickHouse engine behind its HTTP facade."),
+    "serve": ("serve", "Serve the console and the HTTP API."),
+    "dashboards": ("dashboards", "Write or push the Grafana dashboards and alert rules."),
+}
+"""Command -> (module in this room, help). The module has a click command of the same name."""
+
+EXTRAS = {
+    "faust": "streams",
+    "clickhouse_connect": "audit",
+    "chdb": "local",
+    "torch": "node",
+    "transformers": "node",
+    "starlette": "audit",
+    "uvicorn": "audit",
+    "jinja2": "audit",
+    "grafana_api": "dashboards",
+    "grafana_foundation_sdk": "dashboards",
+    "yaml": "dashboards",
+}
+"""Top-level module -> the extra that brings it."""
+
+
+class Lazy(click.Group):
+    """A group that imports a command's module only when that command is run or asked for help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
+        command = getattr(module, name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kvtrail")
+def kvtrail() -> None:
+    """The audit trail for KV and prefix caches in LLM inference fleets."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; an error of ours becomes one line on stderr and exit status 2."""
+    try:
+        kvtrail.main(args=None if argv is None else list(argv), prog_name="kvtrail")
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        _fail(
+            MissingExtra(
+                f"this command needs {error.name}, which is not installed.",
+                remedy=f"Run: pip install 'kvtrail[{extra}]'",
+            )
+        )
+    except KvtrailError as error:
+        _fail(error)
+
+
+def _fail(error: KvtrailError) -> None:
+    click.echo(f"kvtrail: {error}", err=True)
+    sys.exit(2)

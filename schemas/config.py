@@ -1,0 +1,182 @@
+"""Configuration: one typed model, from one TOML file and the environment.
+
+`KVTRAIL_KAFKA__BOOTSTRAP=broker:9092` sets `kafka.bootstrap`; the environment wins over the file. Secrets are read
+from the environment or from a file named by `<field>_file`, and never print.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from .errors import ConfigError
+
+PREFIX = "KVTRAIL_"
+
+
+class Section(BaseModel):
+    """A part of the configuration; unknown names are refused, since a typo would otherwise be a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaConfig(Section):
+    """The broker. `partitions` is fixed for the life of a deployment: homes are spread over it."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    partitions: int = Field(4, ge=1, le=1024)
+    replication: int = Field(1, ge=1, le=9)
+    compression: Literal["none", "zstd", "gzip", "snappy"] = "none"
+
+
+class ClickHouseConfig(Section):
+    """The store: a ClickHouse server, or the HTTP facade of the embedded engine."""
+
+    url: str = "http://127.0.0.1:8123"
+    database: str = Field("kvtrail", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    user: str = "default"
+    password: SecretStr = SecretStr("")
+    password_file: Path | None = None
+
+
+class PublisherConfig(Section):
+    """Limits of the publisher inside an engine. `max_events` bounds the buffer, `linger_s` the time to a record."""
+
+    max_events: int = Field(100_000, ge=1)
+    envelope_events: int = Field(256, ge=1, le=4096)
+    envelope_bytes: int = Field(256 * 1024, ge=1024)
+    linger_s: float = Field(0.05, ge=0, le=10)
+    close_s: float = Field(5.0, ge=0)
+    slots: int = Field(8, ge=1, le=256)
+
+
+class JudgingConfig(Section):
+    """Constants of the verdicts. `horizon_s`: how long an ended entry can still be matched to a hit.
+    `skew_s`: how far apart clocks may be before a comparison of times means something."""
+
+    horizon_s: float = Field(24 * 3600.0, gt=0)
+    skew_s: float = Field(5.0, ge=0)
+    drift_threshold: int = Field(8, ge=1)
+    probing_threshold: int = Field(32, ge=1)
+
+
+class DetectorConfig(Section):
+    """The detector worker. `instance` is its static membership: one name, one process."""
+
+    instance: str = Field("detector-0", pattern=r"^[A-Za-z0-9._-]+$")
+    session_timeout_s: float = Field(6.0, ge=6.0)
+    snapshot_s: float = Field(10.0, gt=0)
+    batch_records: int = Field(64, ge=1)
+    batch_wait_s: float = Field(0.05, gt=0)
+
+
+class SinkConfig(Section):
+    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`."""
+
+    instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
+    batch_rows: int = Field(10_000, ge=1, le=500_000)
+    batch_wait_s: float = Field(0.2, gt=0)
+    retry_cap_s: float = Field(10.0, gt=0)
+
+
+class RetentionConfig(Section):
+    """How long things are kept. `longest_ttl_s` is the longest cache TTL in use; retention outlasts it by `factor`."""
+
+    events_days: int = Field(400, ge=1)
+    evidence_days: int = Field(2555, ge=1)
+    longest_ttl_s: float = Field(30 * 86400.0, gt=0)
+    factor: float = Field(3.0, ge=1)
+
+    @model_validator(mode="after")
+    def _outlasts(self) -> Self:
+        for name in ("events_days", "evidence_days"):
+            if getattr(self, name) * 86400 < self.longest_ttl_s * self.factor:
+                raise ValueError(f"{name} is shorter than longest_ttl_s times factor")
+        return self
+
+
+class ServeConfig(Section):
+    """The console and HTTP API."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8780, ge=0, le=65535)
+
+
+class LocalConfig(Section):
+    """The local stack: where it keeps broker, store and logs. Empty: `$XDG_STATE_HOME/kvtrail`."""
+
+    directory: Path | None = None
+
+
+class Config(Section):
+    """Everything that can be configured. `deployment` names the fleet and is part of every incident's id."""
+
+    deployment: str = Field("default", min_length=1, max_length=128)
+    kafka: KafkaConfig = KafkaConfig()
+    clickhouse: ClickHouseConfig = ClickHouseConfig()
+    publisher: PublisherConfig = PublisherConfig()
+    judging: JudgingConfig = JudgingConfig()
+    detector: DetectorConfig = DetectorConfig()
+    sink: SinkConfig = SinkConfig()
+    retention: RetentionConfig = RetentionConfig()
+    serve: ServeConfig = ServeConfig()
+    local: LocalConfig = LocalConfig()
+
+
+def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration from `path` (or the file that `KVTRAIL_CONFIG` names) and the environment.
+
+    Raises `ConfigError` naming the field, never its value.
+    """
+    environ = os.environ if environ is None else environ
+    if path is None and environ.get("KVTRAIL_CONFIG"):
+        path = Path(environ["KVTRAIL_CONFIG"])
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be read ({error.strerror}).", field=str(path), remedy="Check the path."
+            ) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"is not TOML ({error}).", field=str(path), remedy="Mend the file.") from error
+    for name, text in sorted(environ.items()):
+        if name.startswith(PREFIX) and name != "KVTRAIL_CONFIG":
+            _set(values, name.removeprefix(PREFIX).lower().split("__"), text)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigError(
+            f"{first['msg']}.",
+            field=".".join(str(part) for part in first["loc"]),
+            remedy="`kvtrail config check` prints every field with its default.",
+        ) from None
+    return _with_secret(config)
+
+
+def _set(values: dict[str, Any], path: list[str], text: str) -> None:
+    section = values
+    for part in path[:-1]:
+        inner = section.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError("is both a value and a section.", field=".".join(path), remedy="Remove one of them.")
+        section = inner
+    section[path[-1]] = text
+
+
+def _with_secret(config: Config) -> Config:
+    path = config.clickhouse.password_file
+    if path is None:
+        return config
+    try:
+        secret = SecretStr(path.read_text().rstrip("\n"))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read ({error.strerror}).", field="clickhouse.password_file", remedy="Check path and rights."
+        ) from error
+    return config.model_copy(update={"clickhouse": config.clickhouse.model_copy(update={"password": secret})})

@@ -1,0 +1,200 @@
+"""Events: what happened to an entry, as one header (`Event`) and one body per type.
+
+Times are microseconds since the Unix epoch on the producer's clock. Order comes from `seq` inside a lane, never
+from time.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from .digests import DIGEST_PATTERN
+from .dimensions import EntryKind, MatchMode
+from .identity import Identity
+
+Tier = Literal["gpu", "host", "nvme", "shared"]
+KeyOrigin = Literal["derived", "asserted", "client"]
+NODE_TIERS: frozenset[str] = frozenset({"gpu", "host", "nvme"})
+MEMORY_TIERS: frozenset[str] = frozenset({"gpu", "host"})
+
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+DigestText = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
+
+
+class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True):
+    """An entry exists from now on.
+
+    `tokens`: tokens the entry covers. `computed_tokens`: tokens computed for it; `reported_tokens`: reuse as
+    reported to the client. `rederived_key`: the key the store's own key function gives for this identity, where it
+    is known. `state` pending: not readable before its `commit`. `weights_version`: ordinal of the weights.
+    """
+
+    tokens: Count = 0
+    computed_tokens: Count | None = None
+    reported_tokens: Count | None = None
+    bytes: Count | None = None
+    payload_digest: DigestText | None = None
+    rederived_key: str | None = None
+    parts: tuple[str, ...] = ()
+    finish: str | None = None
+    ttl_s: Seconds | None = None
+    max_age_s: Seconds | None = None
+    lease_s: Seconds | None = None
+    state: Literal["pending", "committed"] = "committed"
+    weights_version: int | None = None
+
+
+class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True):
+    """An entry was served to a requester, whose identity the event carries.
+
+    `reused_tokens`: tokens taken from the entry; `reported_tokens`: reuse as reported to the client; `tokens_read`,
+    `bytes_read`, `payload_digest`: as read from the store. `age_s`: the entry's age by the reader's clock.
+    """
+
+    reused_tokens: Count = 0
+    reported_tokens: Count | None = None
+    tokens_read: Count | None = None
+    bytes_read: Count | None = None
+    payload_digest: DigestText | None = None
+    age_s: Seconds | None = None
+    match_mode: MatchMode = "exact"
+    similarity: float | None = None
+    parts_required: tuple[str, ...] = ()
+    outcome: str = "ok"
+    weights_version: int | None = None
+
+
+class Expire(Struct, tag="expire", frozen=True, omit_defaults=True, kw_only=True):
+    """The store ended an entry by itself. `aborted`, `failed`: it never became readable, or its write failed."""
+
+    reason: Literal["ttl", "capacity", "lease", "aborted", "failed", "demoted", "restart"]
+
+
+class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_only=True):
+    """Somebody ended entries. Scope `entry` names one key; `node` and `store` cover every entry there that agrees
+    with `where` (dimension -> value; empty: all). One operation over several homes carries one `op_id`."""
+
+    scope: Literal["entry", "node", "store"] = "entry"
+    where: dict[str, str] = {}
+    cause: str = ""
+    op_id: str = ""
+    outcome: Literal["done", "refused", "partial"] = "done"
+
+
+class Commit(Struct, tag="commit", frozen=True, omit_defaults=True, kw_only=True):
+    """A pending entry became readable."""
+
+    bytes: Count | None = None
+    payload_digest: DigestText | None = None
+
+
+class NodeStart(Struct, tag="node_start", frozen=True, omit_defaults=True, kw_only=True):
+    """A node's process started. `surviving_tiers`: what outlived the last one; memory tiers never do."""
+
+    surviving_tiers: tuple[str, ...] = ()
+    version: str = ""
+
+
+class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Lookups since the last report, for one tenant, template, model and tier."""
+
+    tenant_id: str
+    template_id: str = ""
+    model_id: str = ""
+    tier: str = ""
+    hit: Count = 0
+    partial: Count = 0
+    miss: Count = 0
+    bypassed: Count = 0
+
+
+class Lookups(Struct, tag="lookups", frozen=True, omit_defaults=True, kw_only=True):
+    """What a hit rate needs: misses too, counted, since one event each would drown the log."""
+
+    counts: tuple[LookupCount, ...] = ()
+
+
+class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True):
+    """The result of an active check on one entry or request. `expected` and `observed` are tenants for a canary,
+    digests or numbers as text otherwise; never content."""
+
+    check: Literal["canary", "spot_check", "bypass_diff", "isolation_probe", "heartbeat"]
+    result: Literal["pass", "fail", "inconclusive"]
+    expected: str = ""
+    observed: str = ""
+    detail: str = ""
+
+
+class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True):
+    """The identity (in the header) of an earlier event that carried only a request id."""
+
+    event_id: str
+
+
+class RequestEnd(Struct, tag="request_end", frozen=True, omit_defaults=True, kw_only=True):
+    """A request is over: judgements about its parts can be closed."""
+
+    parts_required: tuple[str, ...] = ()
+
+
+Body = Create | Hit | Expire | Invalidate | Commit | NodeStart | Lookups | Check | Resolve | RequestEnd
+BODIES: tuple[type[Struct], ...] = (
+    Create,
+    Hit,
+    Expire,
+    Invalidate,
+    Commit,
+    NodeStart,
+    Lookups,
+    Check,
+    Resolve,
+    RequestEnd,
+)
+EVENT_TYPES: tuple[str, ...] = tuple(str(body.__struct_config__.tag) for body in BODIES)
+
+
+class Event(Struct, frozen=True, kw_only=True, gc=False):
+    """One event, its envelope's tables resolved.
+
+    `store`, `tier`, `rank`, `copy`, `key` and, for node-local tiers, the owner in `home` are the *address*;
+    `place` with `generation` is the optional physical slot behind it. `identity` is None where the source knows
+    only a request id.
+    """
+
+    node: str
+    incarnation: str
+    home: str
+    seq: int
+    time_us: int
+    body: Body
+    store: str = ""
+    tier: Tier = "gpu"
+    rank: int = 0
+    copy: str = ""
+    key: str = ""
+    key_origin: KeyOrigin = "derived"
+    kind: EntryKind = "kv"
+    part: str = ""
+    span: str = ""
+    entry_version: str = ""
+    place: str = ""
+    generation: int | None = None
+    request_id: str = ""
+    trace_id: str = ""
+    identity: Identity | None = None
+
+    @property
+    def type(self) -> str:
+        """The event's type, as on the wire: `create`, `hit`, ..."""
+        return str(self.body.__struct_config__.tag)
+
+    @property
+    def id(self) -> str:
+        """`node/incarnation/home/seq`: delivering it twice changes nothing."""
+        return f"{self.node}/{self.incarnation}/{self.home}/{self.seq}"
+
+    @property
+    def owner(self) -> str:
+        """The node that owns a node-local address, empty for shared tiers."""
+        return self.home[2:] if self.home.startswith("n:") else ""
