@@ -1,0 +1,272 @@
+"""One real Kafka broker on this machine: KRaft, broker and controller in one process, from its Maven jars."""
+
+import asyncio
+import base64
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+from ...schemas.config import KafkaConfig
+from ...schemas.errors import BrokerError, StackError
+from .jars import POM, kafka_jars
+from .java import Tools
+from .ports import HOST, answers, free_ports, is_free, taken
+from .processes import POLL_S, Child
+
+START_S = 60.0
+STOP_S = 20.0
+NEEDED_BYTES = 300 * 1024 * 1024
+"""Below this a broker starts and then dies at its first segment."""
+
+_NODE = 1
+_SETTINGS = """\
+process.roles=broker,controller
+node.id={node}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+controller.quorum.voters={node}@{host}:{controller}
+log.dirs={logs}
+auto.create.topics.enable=false
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=4
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=500
+"""
+
+
+class KafkaBroker:
+    """A broker whose data lives in `directory`; `port` 0 takes a free one and keeps it over restarts.
+
+    It dies with the process that started it, however that ends. Not thread safe.
+    """
+
+    def __init__(self, directory: Path, *, port: int = 0, tools: Tools | None = None, heap_mb: int = 384) -> None:
+        self.directory = directory.absolute()
+        self.log = self.directory / "kafka.log"
+        self.port = port
+        self._chosen = port != 0
+        self._controller = 0
+        self._heap_mb = heap_mb
+        self._tools = tools or Tools()
+        self._child: Child | None = None
+
+    @property
+    def config(self) -> KafkaConfig:
+        """How to reach it."""
+        return KafkaConfig(bootstrap=f"{HOST}:{self.port}")
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid if self._child else 0
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    def start(self) -> None:
+        """Start it on its directory, formatting that first when it is new; returns when it answers metadata.
+
+        Raises `StackError` naming what to do: Java or Maven missing, no network for the jars, port taken, disk full,
+        folder not writable, or the end of the broker's log.
+        """
+        java, jars = self._tools.java(), kafka_jars(self._tools)
+        self._prepare_directory()
+        for attempt in range(3):
+            self._choose_ports()
+            settings = self._write_settings()
+            self._format(java, jars, settings)
+            self._child = Child(
+                "the Kafka broker",
+                [
+                    str(java), f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                    f"-Dlog4j2.configurationFile={POM.parent / 'log4j2.properties'}",
+                    "-cp", str(jars / "*"), "kafka.Kafka", str(settings),
+                ],
+                log=self.log,
+                environ=self._tools.environ,
+                cwd=self.directory,
+            )  # fmt: skip
+            try:
+                self._child.start()
+                self._child.wait_until(lambda: answers(self.port), START_S, "listening")
+                self._child.wait_until(_metadata(self.port), START_S, "answering metadata")
+            except StackError as error:
+                self.kill()
+                reason = self._explain(error)
+                # A port that was free when chosen can be gone a moment later: take others.
+                if reason.field == "kafka.bootstrap" and not self._chosen and attempt < 2:
+                    self.port = self._controller = 0
+                    continue
+                raise reason from None
+            except BaseException:
+                self.kill()
+                raise
+            return
+
+    def stop(self, deadline_s: float = STOP_S) -> bool:
+        """Orderly shutdown; SIGKILL at the deadline. True when it was orderly."""
+        return self._child.stop(deadline_s) if self._child else True
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self._child:
+            self._child.kill()
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it again on the same data and port."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _prepare_directory(self) -> None:
+        try:
+            (self.directory / "data").mkdir(parents=True, exist_ok=True)
+            probe = self.directory / "probe"
+            probe.write_bytes(b"x")
+            probe.unlink()
+        except OSError as error:
+            raise StackError(
+                f"{self.directory} cannot be written ({error.strerror}).",
+                field="local.directory",
+                remedy="Free space or mend its rights, or set KVTRAIL_LOCAL__DIRECTORY to a folder you can write.",
+            ) from error
+        free = shutil.disk_usage(self.directory).free
+        if free < NEEDED_BYTES:
+            raise self._full(f"only {free // 2**20} MB are free, Kafka needs {NEEDED_BYTES // 2**20}")
+
+    def _full(self, what: str) -> StackError:
+        return StackError(
+            f"the disk under {self.directory} is full: {what}.",
+            field="local.directory",
+            remedy="Free space, or set KVTRAIL_LOCAL__DIRECTORY to a folder on another disk.",
+        )
+
+    def _choose_ports(self) -> None:
+        if self.port and not is_free(self.port):
+            raise taken(self.port, "Kafka", "kafka.bootstrap")
+        if not self._controller or not is_free(self._controller):
+            self._controller = free_ports(1)[0]
+        while not self.port or self.port == self._controller:
+            self.port = free_ports(1)[0]
+
+    def _write_settings(self) -> Path:
+        path = self.directory / "server.properties"
+        path.write_text(
+            _SETTINGS.format(
+                node=_NODE, host=HOST, port=self.port, controller=self._controller, logs=self.directory / "data"
+            )
+        )
+        return path
+
+    def _format(self, java: Path, jars: Path, settings: Path) -> None:
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        ran = subprocess.run(
+            [
+                java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(jars / "*"),
+                "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings, "--ignore-formatted",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=dict(self._tools.environ),
+            cwd=self.directory,
+            check=False,
+        )  # fmt: skip
+        if ran.returncode != 0:
+            raise self._explain(StackError(f"Kafka could not format its folder: {ran.stdout.strip()[-2000:]}"))
+
+    def _explain(self, error: StackError) -> StackError:
+        """The broker's own words turned into what to do."""
+        output = error.message + (self._child.output() if self._child else "")
+        if "Address already in use" in output:
+            return taken(self.port, "Kafka", "kafka.bootstrap")
+        if "No space left on device" in output:
+            return self._full("the broker ran out of space")
+        if "Failed to acquire lock" in output:
+            return StackError(
+                f"another Kafka broker uses {self.directory}.",
+                field="local.directory",
+                remedy="Stop it, or set KVTRAIL_LOCAL__DIRECTORY to another folder.",
+            )
+        return error
+
+
+def _metadata(port: int) -> Callable[[], bool]:
+    """A condition: the broker names itself in its answer to a metadata request."""
+    return lambda: bool(_in_thread(lambda: asyncio.run(_brokers(f"{HOST}:{port}"))))
+
+
+async def _brokers(bootstrap: str) -> int:
+    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+    try:
+        await client.bootstrap()
+        return len([node for node in client.cluster.brokers() if node.nodeId == _NODE])
+    except (KafkaError, OSError, TimeoutError):
+        return 0
+    finally:
+        await client.close()
+
+
+def _in_thread(call: Callable[[], int]) -> int:
+    """`call()` in a thread of its own: the caller's may have a running event loop."""
+    result: list[int] = []
+    thread = threading.Thread(target=lambda: result.append(call()))
+    thread.start()
+    thread.join()
+    return result[0] if result else 0
+
+
+def wait_for_broker(bootstrap: str, deadline_s: float) -> None:
+    """Return once the broker at `bootstrap` answers metadata. Raises `BrokerError` at the deadline."""
+    until = time.monotonic() + deadline_s
+    while not _in_thread(lambda: asyncio.run(_any_broker(bootstrap))):
+        if time.monotonic() > until:
+            raise BrokerError(
+                f"no Kafka broker answered within {deadline_s:.0f} s.",
+                field="kafka.bootstrap",
+                remedy="Check the address and that the broker is reachable from here, "
+                "or unset KVTRAIL_KAFKA__BOOTSTRAP to let kvtrail start one.",
+            )
+        time.sleep(POLL_S)
+
+
+async def _any_broker(bootstrap: str) -> int:
+    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+    try:
+        await client.bootstrap()
+        return len(client.cluster.brokers())
+    except (KafkaError, OSError, TimeoutError):
+        return 0
+    finally:
+        await client.close()
