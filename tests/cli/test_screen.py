@@ -1,0 +1,93 @@
+"""Progress lines: shown for what takes time, plain in a pipe, drawn in place and coloured on a terminal."""
+
+import io
+import re
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from kvtrail.cli import screen
+from kvtrail.cli.screen import say, step
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "PATIENCE_S", 0.01)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal where colour is welcome."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    found = Terminal()
+    monkeypatch.setattr(sys, "stdout", found)
+    return found
+
+
+def until(shown: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not shown():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_short_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with step("Looking around"):
+        pass
+    assert capsys.readouterr().out == "✓ Looking around\n"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_long_step_in_a_pipe_is_announced_once_and_ends_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = ""
+
+    def shown() -> bool:
+        nonlocal seen
+        seen += capsys.readouterr().out
+        return "…" in seen
+
+    with step("Downloading"):
+        until(shown)
+    assert re.fullmatch(r"… Downloading\n✓ Downloading \(\d+\.\d s\)\n", seen + capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("quick")
+def test_on_a_terminal_the_line_is_drawn_in_place_and_the_end_is_coloured(terminal: Terminal) -> None:
+    with step("Downloading"):
+        until(lambda: terminal.getvalue().count("… Downloading (0 s)") >= 2)
+        say("by the way")
+    text = terminal.getvalue()
+    assert "\x1b[Kby the way\n" in text
+    assert text.count("\n") == 2
+    assert "\x1b[32m✓ Downloading" in text
+
+
+@pytest.mark.usefixtures("quick")
+def test_no_color_is_respected(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with step("Looking around"):
+        say("plain", style="red")
+    assert "\x1b[3" not in terminal.getvalue()
+
+
+def test_a_failed_step_says_so_and_the_error_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="boom"), step("Trying"):
+        raise ValueError("boom")
+    assert capsys.readouterr().out == "✗ Trying\n"
+
+
+def test_an_ascii_stream_gets_words_for_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with step("Looking around"):
+        pass
+    assert raw.getvalue() == b"ok: Looking around\n"
