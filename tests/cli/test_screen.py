@@ -23,11 +23,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "PATIENCE_S", 0.01)
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal where colour is welcome."""
+def terminal(monkeypatch: pytest.MonkeyPatch, **environ: str) -> Terminal:
+    """From here on output goes to a terminal where colour is welcome. Not a fixture: pytest sets stdout in between."""
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
+    for name, value in {"TERM": "xterm", **environ}.items():
+        monkeypatch.setenv(name, value)
     found = Terminal()
     monkeypatch.setattr(sys, "stdout", found)
     return found
@@ -61,22 +61,24 @@ def test_a_long_step_in_a_pipe_is_announced_once_and_ends_with_its_time(capsys: 
 
 
 @pytest.mark.usefixtures("quick")
-def test_on_a_terminal_the_line_is_drawn_in_place_and_the_end_is_coloured(terminal: Terminal) -> None:
+def test_on_a_terminal_the_line_is_drawn_in_place_and_the_end_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = terminal(monkeypatch)
     with step("Downloading"):
-        until(lambda: terminal.getvalue().count("… Downloading (0 s)") >= 2)
+        until(lambda: stdout.getvalue().count("… Downloading (0 s)") >= 2)
         say("by the way")
-    text = terminal.getvalue()
+    text = stdout.getvalue()
     assert "\x1b[Kby the way\n" in text
     assert text.count("\n") == 2
     assert "\x1b[32m✓ Downloading" in text
 
 
 @pytest.mark.usefixtures("quick")
-def test_no_color_is_respected(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = terminal(monkeypatch, NO_COLOR="1")
     with step("Looking around"):
         say("plain", style="red")
-    assert "\x1b[3" not in terminal.getvalue()
+    assert "plain\n" in stdout.getvalue()
+    assert "\x1b[3" not in stdout.getvalue()
 
 
 def test_a_failed_step_says_so_and_the_error_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
