@@ -1,0 +1,134 @@
+"""The bounded buffer between the engine's threads and the sender: the publisher's hot path.
+
+A call appends one tuple and returns. The order of appending is the order of acceptance, which decides the sequence
+numbers. At the bound the newest event is dropped, and what was dropped is written down *in the buffer*, behind what
+was accepted before it, so that each lane's numbers jump at the right place and the loss shows as a gap.
+
+Nothing here needs a lock while events are accepted: `deque.append` and `deque.popleft` are atomic, and only the
+sender changes `staged`. The lock guards the books of drops and refusals, is held for a few additions, never across
+I/O, and never while logging.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ..schemas.events import Body
+from ..schemas.identity import Identity
+
+NEVER = 2**62
+"""An alarm that no queue length reaches."""
+
+Item = tuple[
+    int, Body, str, Identity | None, str, str, str, int, str, str, str, str, str, str, str, int | None, str, str
+]
+"""One accepted call: time in ns, body, key, identity, store, tier, owner, rank, copy, key origin, kind, part, span,
+entry version, place, generation, request id, trace id."""
+
+
+class Loss(Struct):
+    """Events dropped at this position, by home. Open until the sender has taken it out."""
+
+    homes: dict[str, int]
+    open: bool = True
+
+
+class Buffer:
+    """Accepts events up to `limit`; at most one event a calling thread can go over it."""
+
+    def __init__(self, limit: int, homes: Callable[[Item], tuple[str, ...]], ring: Callable[[], None]) -> None:
+        self.queue: deque[Any] = deque()
+        """Items, losses and the sender's own markers, in order of acceptance."""
+        self.limit = limit
+        self.staged = 0
+        """Events the sender has taken out and not finished. Only the sender changes it."""
+        self.alarm = NEVER
+        """The queue length at which a call wakes the sender. Only the sender lowers it."""
+        self.closed = False
+        self.dropped: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+        self._homes = homes
+        self._ring = ring
+        self._lock = threading.Lock()
+        self._loss: Loss | None = None
+        self._foreign = 0
+        """Losses and markers in the queue: what is no event."""
+
+    def put(self, item: Item) -> None:
+        """Accept one event, or drop it at the bound."""
+        queue = self.queue
+        if len(queue) + self.staged >= self.limit:
+            self._overflow(item)
+            return
+        queue.append(item)
+        if len(queue) >= self.alarm:
+            self.alarm = NEVER
+            self._ring()
+
+    def mark(self, marker: object) -> None:
+        """Append something that is no event and not bounded: a flush's marker."""
+        with self._lock:
+            self._foreign += 1
+            self.queue.append(marker)
+        self.alarm = NEVER
+        self._ring()
+
+    def close(self) -> None:
+        """From now on everything is dropped, reason `closed`."""
+        self.closed = True
+        self.limit = 0
+
+    def take(self) -> Any:
+        """The oldest thing in the queue, or None. For the sender only."""
+        if not self.queue:
+            return None
+        thing = self.queue.popleft()
+        if type(thing) is not tuple:
+            with self._lock:
+                self._foreign -= 1
+                if type(thing) is Loss:
+                    thing.open = False
+        return thing
+
+    def waiting(self) -> int:
+        """Events accepted and not finished."""
+        return max(0, len(self.queue) - self._foreign) + self.staged
+
+    def drop(self, reason: str, count: int) -> None:
+        """Count events as dropped."""
+        with self._lock:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def refuse(self, field: str) -> None:
+        """Count a call that no event can be made of."""
+        with self._lock:
+            self.refused[field] = self.refused.get(field, 0) + 1
+
+    def books(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Copies of the counts of drops by reason and refusals by field."""
+        with self._lock:
+            return dict(self.dropped), dict(self.refused)
+
+    def _overflow(self, item: Item) -> None:
+        homes = self._homes(item)
+        with self._lock:
+            reason = "closed" if self.closed else "full"
+            self.dropped[reason] = self.dropped.get(reason, 0) + len(homes)
+            if self.closed:
+                return
+            loss = self._loss
+            if loss is None or not loss.open or self._last() is not loss:
+                loss = self._loss = Loss({})
+                self._foreign += 1
+                self.queue.append(loss)
+            for home in homes:
+                loss.homes[home] = loss.homes.get(home, 0) + 1
+
+    def _last(self) -> Any:
+        try:
+            return self.queue[-1]
+        except IndexError:  # the sender has just emptied it
+            return None

@@ -1,0 +1,204 @@
+"""Lanes: homes, sequence numbers, and the packing of runs into records.
+
+A number is given when its event is packed, in the order of acceptance, after the event was found to be one that
+every reader will take. So a call that no event can be made of costs no number, and a dropped event costs one: the
+reader sees the gap.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..schemas.config import PublisherConfig
+from ..schemas.envelope import Envelope, EnvelopeDecoder, EnvelopeEncoder, encode_plain
+from ..schemas.errors import BadInput
+from ..schemas.events import Check, Event, Invalidate, Lookups, NodeStart
+from ..schemas.homes import node_home, shared_home, shared_homes
+from ..schemas.identity import Identity
+from .buffer import Item
+
+ITEM_FIELDS = (
+    "key", "identity", "store", "tier", "owner", "rank", "copy", "key_origin", "kind", "part", "span",
+    "entry_version", "place", "generation", "request_id", "trace_id",
+)  # fmt: skip
+"""What follows time and body in an `Item`."""
+
+_envelope = msgspec.json.Decoder(Envelope)
+
+
+def homes_of(item: Item, node: str, slots: int) -> tuple[str, ...]:
+    """Where an event is ordered: one home, or every slot of a shared store for an invalidation that covers it.
+
+    May raise anything for arguments that are no text: the caller refuses the event.
+    """
+    body, key, store, tier, owner = item[1], item[2], item[4], item[5], item[6]
+    if tier != "shared" or isinstance(body, NodeStart | Lookups):
+        return (node_home(owner or node),)
+    if isinstance(body, Invalidate) and body.scope == "store":
+        return shared_homes(store, slots)
+    return (shared_home(store, key, slots),)
+
+
+class Packed(Struct, frozen=True):
+    """One record ready to be sent: the run `first`..`last` of a lane."""
+
+    record: bytes
+    first: int
+    last: int
+
+    @property
+    def events(self) -> int:
+        """How many events it holds."""
+        return self.last - self.first + 1
+
+
+class Lane:
+    """One lane: the events of this incarnation in one home. `pending` holds items, counts of dropped events, and
+    markers, in order; `sent` numbers have been given out."""
+
+    __slots__ = ("given", "hole", "home", "pending", "tier")
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.given = 0
+        self.hole = False
+        self.pending: deque[Any] = deque()
+
+
+class Packer:
+    """Makes records of a lane's oldest events. `refuse(field, message)` is called for each that no event can hold."""
+
+    def __init__(
+        self, node: str, incarnation: str, config: PublisherConfig, refuse: Callable[[str, str], None]
+    ) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self._config = config
+        self._refuse = refuse
+        self._encoder = EnvelopeEncoder()
+        self._decoder = EnvelopeDecoder()
+
+    def pack(self, lane: Lane) -> Packed | None:
+        """The lane's next record, or None where a marker, or nothing, comes next."""
+        pending = lane.pending
+        while pending:
+            while pending and type(pending[0]) is int:
+                lane.given += pending.popleft()
+                lane.hole = True
+            items: list[Item] = []
+            while pending and len(items) < self._config.envelope_events and type(pending[0]) is tuple:
+                items.append(pending.popleft())
+            if not items:
+                return None
+            packed = self._pack(lane, items)
+            if packed is not None:
+                lane.given = packed.last
+                lane.hole = False
+                return packed
+        return None
+
+    def _pack(self, lane: Lane, items: list[Item]) -> Packed | None:
+        first = lane.given + 1
+        record = self._encoded(lane, items)
+        if record is None:
+            items = [item for item in items if self._takes(lane, item)]
+            if not items:
+                return None
+            record = self._encoded(lane, items)
+            if record is None:  # each was found good alone: nothing is known to lead here
+                for item in items:
+                    self._refuse(f"{_type(item)}.arguments", "cannot be put into an envelope.")
+                return None
+        while len(record) > self._config.envelope_bytes:
+            if len(items) == 1:
+                self._refuse(f"{_type(items[0])}.size", "is larger than an envelope may be.")
+                return None
+            half = len(items) // 2
+            lane.pending.extendleft(reversed(items[half:]))
+            items = items[:half]
+            record = self._encoder.encode([self._event(lane, item, at) for at, item in enumerate(items, first)])
+        return Packed(record, first, first + len(items) - 1)
+
+    def _encoded(self, lane: Lane, items: list[Item]) -> bytes | None:
+        """The items as one record, read back as a reader will; None where one of them is bad."""
+        try:
+            events = [self._event(lane, item, at) for at, item in enumerate(items, lane.given + 1)]
+            if not all(event.identity is None or isinstance(event.identity, Identity) for event in events):
+                return None
+            record = self._encoder.encode(events)
+            _envelope.decode(record)
+        except Exception:  # whatever a caller put there: the slow path finds it and names the field
+            return None
+        return record
+
+    def _takes(self, lane: Lane, item: Item) -> bool:
+        """Whether an event can be made of this item; if not, it is refused by the name of its field."""
+        try:
+            if not (item[3] is None or isinstance(item[3], Identity)):
+                self._refuse(f"{_type(item)}.identity", "is no Identity.")
+                return False
+            event = self._event(lane, item, 1)
+            # As a plain event first, whose decoder names each field; the envelope's tables are checked after it.
+            batch = self._decoder.decode(encode_plain(event))
+            if not batch.rejects:
+                batch = self._decoder.decode(self._encoder.encode([event]))
+            if batch.rejects:
+                error: BadInput = batch.rejects[0].error
+                self._refuse(f"{_type(item)}.{_plain_field(error.field)}", error.message)
+                return False
+        except Exception as error:
+            self._refuse(f"{_type(item)}.{_culprit(item)}", f"cannot be written ({type(error).__name__}).")
+            return False
+        return True
+
+    def _event(self, lane: Lane, item: Item, seq: int) -> Event:
+        (
+            time_ns, body, key, identity, store, tier, _owner, rank, copy, origin, kind, part, span, version, place,
+            generation, request_id, trace_id,
+        ) = item  # fmt: skip
+        return Event(
+            node=self.node, incarnation=self.incarnation, home=lane.home, seq=seq, time_us=time_ns // 1000, body=body,
+            store=store, tier=tier, rank=rank, copy=copy, key=key,  # type: ignore[arg-type]  # read back above
+            key_origin=origin, kind=kind, part=part, span=span,  # type: ignore[arg-type]  # read back above
+            entry_version=version, place=place, generation=generation, request_id=request_id, trace_id=trace_id,
+            identity=identity,
+        )  # fmt: skip
+
+
+def heartbeat(time_ns: int) -> Item:
+    """A check that says only "this lane goes on": it makes a gap at a lane's end visible to its readers."""
+    body = Check(check="heartbeat", result="pass", detail="events before this one were dropped")
+    return (time_ns, body, "", None, "", "gpu", "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+
+
+def first_event(time_ns: int) -> Item:
+    """The `node_start` of an incarnation that did not announce itself: nothing is known to have survived."""
+    return (time_ns, NodeStart(), "", None, "", "gpu", "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+
+
+def _type(item: Item) -> str:
+    return str(item[1].__struct_config__.tag)
+
+
+def _plain_field(field: str) -> str:
+    """`events.0.body.tokens` -> `tokens`."""
+    parts = [part for part in field.split(".") if part not in ("events", "0", "body", "extra", "record")]
+    return ".".join(parts) or "arguments"
+
+
+def _culprit(item: Item) -> str:
+    """The first header field, or else body field, that JSON cannot hold."""
+    fields: list[tuple[str, Any]] = [
+        (name, value) for name, value in zip(ITEM_FIELDS, item[2:], strict=True) if name != "identity"
+    ]
+    fields += [(name, getattr(item[1], name)) for name in item[1].__struct_fields__]
+    for name, value in fields:
+        try:
+            hash(value) if name in ITEM_FIELDS else None
+            msgspec.json.encode(value)
+        except Exception:
+            return name
+    return "arguments"

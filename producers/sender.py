@@ -1,0 +1,308 @@
+"""The sender: one daemon thread with its own event loop, which takes events out of the buffer and delivers them.
+
+It sleeps until somebody publishes, then works in rounds of the linger time (or earlier, when an envelope is full)
+until nothing has come for a while. One record of a lane is in flight at a time and is sent until it is acknowledged,
+so a lane's order holds through any outage; meanwhile everything waits in the bounded buffer.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from ..schemas.config import PublisherConfig
+from ..schemas.events import NodeStart
+from ..schemas.homes import node_home
+from .buffer import NEVER, Buffer, Item, Loss
+from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
+from .transport import RecordRejected, Transport, TransportError
+
+log = logging.getLogger("kvtrail.producers")
+
+RETRY_FIRST_S = 0.05
+RETRY_CAP_S = 1.0
+AWAKE_S = 1.0
+"""How long the sender goes on in rounds after the last event, so that a steady trickle of events costs no wake-ups."""
+STOP_S = 1.0
+"""What closing the transport may take beyond the deadline of `close`."""
+
+
+class Flush:
+    """Waits until every event accepted before it is acknowledged, or will never be."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self._lanes = 0
+
+    def expect(self, lanes: int) -> None:
+        """The number of lanes that had something to send."""
+        self._lanes = lanes
+        if lanes == 0:
+            self.done.set()
+
+    def arrived(self) -> None:
+        """One lane has come this far."""
+        self._lanes -= 1
+        if self._lanes == 0:
+            self.done.set()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop that still resolves names while the interpreter exits, when the usual worker threads are gone."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """As documented; in this thread where no other can be had."""
+        try:
+            return await super().getaddrinfo(host, port, **options)
+        except RuntimeError:
+            return socket.getaddrinfo(host, port, **options)
+
+
+class Sender:
+    """Delivers what `buffer` holds through `transport`, as the lanes of one incarnation."""
+
+    def __init__(
+        self, node: str, incarnation: str, buffer: Buffer, transport: Transport, config: PublisherConfig
+    ) -> None:
+        self.sent = self.records = self.bytes = self.failures = 0
+        self.last_error = ""
+        self.drained = False
+        self._node = node
+        self._buffer = buffer
+        self._transport = transport
+        self._config = config
+        self._packer = Packer(node, incarnation, config, self._refused)
+        self._lanes: dict[str, Lane] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._announced = False
+        self._loop: Loop | None = None
+        self._bell: asyncio.Event | None = None
+        self._connected: asyncio.Event | None = None
+        self._deadline: float | None = None
+        self._told: set[str] = set()
+        self._down = False
+        self._thread = threading.Thread(target=self._run, name=f"kvtrail-publisher-{node}", daemon=True)
+        self._thread.start()
+
+    # Called from any thread.
+
+    def ring(self) -> None:
+        """Wake the sender. Never raises."""
+        loop, bell = self._loop, self._bell
+        if loop is not None and bell is not None:
+            with suppress(RuntimeError):  # the loop has been closed in between
+                loop.call_soon_threadsafe(bell.set)
+
+    def close(self, timeout_s: float) -> bool:
+        """Drain for at most `timeout_s`, then stop. True when everything was acknowledged."""
+        if self._thread.is_alive():
+            self._deadline = time.monotonic() + timeout_s
+            self.ring()
+            self._thread.join(timeout_s + 2 * STOP_S)
+        return self.drained
+
+    # In the sender's thread from here on.
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=Loop) as runner:
+                runner.run(self._main())
+        except Exception:
+            log.exception("the sender of %s has failed; its publisher drops everything from now on", self._node)
+            self.last_error = "sender_failed"
+            self._buffer.close()
+
+    async def _main(self) -> None:
+        self._connected = asyncio.Event()
+        self._bell = asyncio.Event()
+        self._loop = asyncio.get_running_loop()  # type: ignore[assignment]  # made by our factory
+        connecting = asyncio.create_task(self._connect())
+        busy_until = 0.0
+        while self._deadline is None:
+            if await self._pause(asleep=self._loop_time() > busy_until):
+                busy_until = self._loop_time() + AWAKE_S
+                self._stage()
+                self._dispatch()
+            self._tell_counts()
+        await self._drain()
+        connecting.cancel()
+        with suppress(Exception):
+            await asyncio.wait_for(self._transport.stop(), STOP_S)
+
+    def _loop_time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _pause(self, *, asleep: bool) -> bool:
+        """Wait for work: for the first event when asleep, then for the linger time or a full envelope."""
+        buffer, bell = self._buffer, self._bell
+        assert bell is not None
+        if asleep and not buffer.queue:
+            buffer.alarm = 1
+            if not buffer.queue and self._deadline is None:
+                await bell.wait()
+            bell.clear()
+        if self._deadline is None and len(buffer.queue) < self._config.envelope_events:
+            buffer.alarm = self._config.envelope_events
+            # A call may have gone over the alarm before it was set; and a flush rings without reaching it.
+            if len(buffer.queue) < buffer.alarm:
+                timer = asyncio.get_running_loop().call_later(self._config.linger_s, bell.set)
+                await bell.wait()
+                timer.cancel()
+        bell.clear()
+        buffer.alarm = NEVER
+        return bool(buffer.queue)
+
+    def _stage(self) -> None:
+        """Move everything from the buffer into the lanes."""
+        buffer = self._buffer
+        for _ in range(len(buffer.queue)):
+            thing = buffer.take()
+            if type(thing) is tuple:
+                self._stage_event(thing)
+            elif isinstance(thing, Loss):
+                for home, count in thing.homes.items():
+                    self._lane(home).pending.append(count)
+            elif isinstance(thing, Flush):
+                self._stage_flush(thing)
+
+    def _stage_event(self, item: Item) -> None:
+        self._buffer.staged += 1
+        try:
+            homes = homes_of(item, self._node, self._config.slots)
+        except Exception as error:
+            self._refused(f"{item[1].__struct_config__.tag}.key", f"is no text ({type(error).__name__}).")
+            return
+        if not self._announced:
+            self._announced = True
+            if not isinstance(item[1], NodeStart):
+                self._buffer.staged += 1
+                self._lane(node_home(self._node)).pending.append(first_event(item[0]))
+        self._buffer.staged += len(homes) - 1
+        for home in homes:
+            self._lane(home).pending.append(item)
+
+    def _stage_flush(self, flush: Flush) -> None:
+        busy = [lane for lane in self._lanes.values() if lane.pending or lane.home in self._running]
+        flush.expect(len(busy))
+        for lane in busy:
+            lane.pending.append(flush)
+
+    def _lane(self, home: str) -> Lane:
+        lane = self._lanes.get(home)
+        if lane is None:
+            lane = self._lanes[home] = Lane(home)
+        return lane
+
+    def _dispatch(self) -> None:
+        for home, lane in self._lanes.items():
+            if lane.pending and home not in self._running:
+                self._running[home] = asyncio.create_task(self._work(lane))
+
+    async def _work(self, lane: Lane) -> None:
+        """Send everything the lane has, one record at a time."""
+        try:
+            while True:
+                packed = self._packer.pack(lane)
+                if packed is not None:
+                    await self._deliver(lane, packed)
+                elif lane.pending:
+                    lane.pending.popleft().arrived()
+                elif lane.hole:
+                    self._buffer.staged += 1
+                    lane.pending.append(heartbeat(time.time_ns()))
+                else:
+                    return
+        finally:
+            del self._running[lane.home]
+
+    async def _deliver(self, lane: Lane, packed: Packed) -> None:
+        assert self._connected is not None
+        await self._connected.wait()
+        pause = RETRY_FIRST_S
+        while True:
+            try:
+                await self._transport.send(lane.home, packed.record, packed.first, packed.last)
+            except RecordRejected as error:
+                self._failed(error)
+                self._buffer.drop("rejected", packed.events)
+                break
+            except Exception as error:
+                self._failed(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RETRY_CAP_S)
+            else:
+                self.sent += packed.events
+                self.records += 1
+                self.bytes += len(packed.record)
+                self._recovered()
+                break
+        self._buffer.staged -= packed.events
+
+    async def _connect(self) -> None:
+        assert self._connected is not None
+        pause = RETRY_FIRST_S
+        while True:
+            try:
+                await self._transport.start()
+            except Exception as error:
+                self._failed(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RETRY_CAP_S)
+            else:
+                self._connected.set()
+                return
+
+    async def _drain(self) -> None:
+        """Send what is left until the deadline; what remains is dropped, reason `closed`."""
+        self._stage()
+        self._dispatch()
+        assert self._deadline is not None
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=max(0.0, self._deadline - time.monotonic()))
+        self._stage()  # a call may have passed the bound just before the buffer was closed
+        left = self._buffer.staged
+        for task in list(self._running.values()):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=STOP_S)
+        self._buffer.staged = 0
+        if left:
+            self._buffer.drop("closed", left)
+        self._tell_counts()
+        self.drained = left == 0
+
+    # What the log is told: each thing once, from this thread only, since a handler may block.
+
+    def _refused(self, field: str, message: str) -> None:
+        self._buffer.staged -= 1
+        self._buffer.refuse(field)
+        if field not in self._told:
+            self._told.add(field)
+            log.warning("refused: %s %s (said once; stats().refused counts)", field, message)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.last_error = error.reason if isinstance(error, TransportError) else type(error).__name__
+        if not self._down:
+            self._down = True
+            log.warning("not delivered, will go on trying: %s", error)
+
+    def _recovered(self) -> None:
+        if self._down:
+            self._down = False
+            self.last_error = ""
+            log.warning("delivering again, %d events are waiting", self._buffer.waiting())
+
+    def _tell_counts(self) -> None:
+        dropped, refused = self._buffer.books()
+        for reason, count in dropped.items():
+            if f"dropped {reason}" not in self._told:
+                self._told.add(f"dropped {reason}")
+                log.warning("dropped %d events, reason %s (said once; stats().dropped counts)", count, reason)
+        for field in refused:
+            if field not in self._told:
+                self._told.add(field)
+                log.warning("refused: %s (said once; stats().refused counts)", field)
