@@ -8,9 +8,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from .errors import ConfigError
 
@@ -98,17 +98,34 @@ class RetentionConfig(Section):
         return self
 
 
+def _split(value: object) -> object:
+    """The environment holds text: names apart by commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 class ServeConfig(Section):
-    """The console and HTTP API."""
+    """The console and HTTP API. Nobody reads without `token`; empty: one is made and kept in the state directory,
+    which is allowed on loopback only. `names`: host names it may be called by, beside addresses and loopback."""
 
     host: str = "127.0.0.1"
     port: int = Field(8780, ge=0, le=65535)
+    token: SecretStr = SecretStr("")
+    token_file: Path | None = None
+    names: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
 
 
 class LocalConfig(Section):
     """The local stack: where it keeps broker, store and logs. Empty: `$XDG_STATE_HOME/kvtrail`."""
 
     directory: Path | None = None
+
+    def home(self, environ: Mapping[str, str] | None = None) -> Path:
+        """`directory`, or where it is when left empty."""
+        environ = os.environ if environ is None else environ
+        if self.directory is not None:
+            return self.directory
+        state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        return Path(state) / "kvtrail"
 
 
 class Config(Section):
@@ -156,7 +173,7 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] | None = No
             field=".".join(str(part) for part in first["loc"]),
             remedy="`kvtrail config check` prints every field with its default.",
         ) from None
-    return _with_secret(config)
+    return _with_secrets(config)
 
 
 def _set(values: dict[str, Any], path: list[str], text: str) -> None:
@@ -169,14 +186,21 @@ def _set(values: dict[str, Any], path: list[str], text: str) -> None:
     section[path[-1]] = text
 
 
-def _with_secret(config: Config) -> Config:
-    path = config.clickhouse.password_file
-    if path is None:
-        return config
+def _with_secrets(config: Config) -> Config:
+    store, serve = config.clickhouse, config.serve
+    if store.password_file is not None:
+        secret = _secret(store.password_file, "clickhouse.password_file")
+        config = config.model_copy(update={"clickhouse": store.model_copy(update={"password": secret})})
+    if serve.token_file is not None:
+        secret = _secret(serve.token_file, "serve.token_file")
+        config = config.model_copy(update={"serve": serve.model_copy(update={"token": secret})})
+    return config
+
+
+def _secret(path: Path, field: str) -> SecretStr:
     try:
-        secret = SecretStr(path.read_text().rstrip("\n"))
+        return SecretStr(path.read_text().rstrip("\n"))
     except OSError as error:
         raise ConfigError(
-            f"cannot be read ({error.strerror}).", field="clickhouse.password_file", remedy="Check path and rights."
+            f"cannot be read ({error.strerror}).", field=field, remedy="Check path and rights."
         ) from error
-    return config.model_copy(update={"clickhouse": config.clickhouse.model_copy(update={"password": secret})})
