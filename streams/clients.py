@@ -1,0 +1,47 @@
+"""Kafka clients with the settings the stream tier was measured with. None of them retries in a way that reorders."""
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from ..schemas.config import KafkaConfig
+from ..schemas.errors import BrokerError
+
+LARGEST_RECORD = 1024 * 1024
+"""Bytes; the broker's own default limit. Envelopes are a quarter of it, snapshot blobs half."""
+
+
+def producer(kafka: KafkaConfig, client: str) -> AIOKafkaProducer:
+    """An idempotent producer; the default partitioner is murmur2, as for every home."""
+    return AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap,
+        client_id=client,
+        acks="all",
+        enable_idempotence=True,
+        compression_type=None if kafka.compression == "none" else kafka.compression,
+        max_batch_size=256 * 1024,
+        max_request_size=LARGEST_RECORD,
+        request_timeout_ms=30_000,
+    )
+
+
+def reader(kafka: KafkaConfig, client: str) -> AIOKafkaConsumer:
+    """A consumer outside any group, for `assign` and explicit `seek`. It never jumps by itself: an offset that is
+    gone raises, since `latest` would skip silently."""
+    return AIOKafkaConsumer(
+        bootstrap_servers=kafka.bootstrap,
+        client_id=client,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        max_partition_fetch_bytes=4 * LARGEST_RECORD,
+        fetch_max_wait_ms=500,
+    )
+
+
+def unreachable(kafka: KafkaConfig, error: KafkaError) -> BrokerError:
+    """What to tell a person whose broker does not answer."""
+    return BrokerError(
+        f"the broker cannot be used ({type(error).__name__}).",
+        field="kafka.bootstrap",
+        remedy="Check that Kafka runs there and that this machine reaches it.",
+    )

@@ -1,0 +1,71 @@
+"""A partition's state is the fold of its log's prefix ending at `next`. Pure: no clock, no Kafka, no Faust.
+
+Records come from anybody, more than once, with holes: what decides is only where a record stands against `next`.
+Below it, the record is already inside the state and is skipped. At it, it is judged. Above it, whoever delivered it
+skipped something, and the missing range has to be read from the log before the record may be judged.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ..schemas.envelope import Batch, EnvelopeDecoder
+from ..schemas.findings import Finding
+from .records import Record
+
+
+class Judging(Protocol):
+    """What the fold needs of a judge."""
+
+    def batch(self, batch: Batch, append_us: int) -> list[Finding]: ...
+
+    def dump(self) -> bytes: ...
+
+
+class Fold:
+    """One partition's prefix. `next` is the offset of the first record that is not part of it."""
+
+    def __init__(self, judge: Judging, next_offset: int, last_append_us: int = 0) -> None:
+        self.judge = judge
+        self.next = next_offset
+        self.last_append_us = last_append_us
+        self.rejected = 0
+        self._decoder = EnvelopeDecoder()
+
+    def unseen(self, records: Iterable[Record]) -> list[Record]:
+        """Those of `records` that are not part of the prefix, in order of offset, each once."""
+        return sorted({record.offset: record for record in records if record.offset >= self.next}.values(), key=_offset)
+
+    def missing(self, records: list[Record]) -> tuple[int, int] | None:
+        """The range `first, end` of offsets that must be read from the log before all of these may be applied."""
+        expected = self.next
+        for record in records:
+            if record.offset > expected:
+                return self.next, records[-1].offset + 1
+            expected = record.offset + 1
+        return None
+
+    def apply(self, records: Iterable[Record]) -> list[Finding]:
+        """Judge records that follow the prefix, in order; the findings are new revisions, in order.
+
+        Holes between them must be real holes of the log: call `missing` first. Raises `ValueError` on a record
+        that is already part of the prefix, since judging it again would be wrong.
+        """
+        findings: list[Finding] = []
+        for record in records:
+            if record.offset < self.next:
+                raise ValueError("a record below the prefix's end is already part of it")
+            batch = self._decoder.decode(record.value)
+            self.rejected += len(batch.rejects)
+            if batch.first is not None:
+                findings += self.judge.batch(batch, record.append_us)
+            self.next = record.offset + 1
+            self.last_append_us = record.append_us
+        return findings
+
+    def close(self, end: int) -> None:
+        """Nothing is left in the log below `end`."""
+        self.next = max(self.next, end)
+
+
+def _offset(record: Record) -> int:
+    return record.offset

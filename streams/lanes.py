@@ -1,0 +1,75 @@
+"""Which events of a lane are already stored, as intervals of `seq`. Pure.
+
+Insert tokens make a batch that is sent again harmless; they do nothing against an event that a producer sent twice,
+in two records. For that the sink remembers, for each lane, the runs it has stored: almost always one run.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+Lane = tuple[str, str, str]
+"""(node, incarnation, home)."""
+
+
+class Runs:
+    """A set of positive integers, kept as sorted, disjoint, non-adjacent runs."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in runs:
+            self.add(first, last)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and self._lasts[at] >= number
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether any number of `first`..`last` is in the set."""
+        at = bisect_right(self._firsts, last) - 1
+        return at >= 0 and self._lasts[at] >= first
+
+    def add(self, first: int, last: int) -> None:
+        """Put `first`..`last` into the set, joining what it touches."""
+        lasts, firsts = self._lasts, self._firsts
+        if lasts and first == lasts[-1] + 1:
+            lasts[-1] = last
+            return
+        low = bisect_right(firsts, first) - 1
+        if low < 0 or lasts[low] < first - 1:
+            low += 1
+        high = low
+        while high < len(firsts) and firsts[high] <= last + 1:
+            first, last = min(first, firsts[high]), max(last, lasts[high])
+            high += 1
+        firsts[low:high] = [first]
+        lasts[low:high] = [last]
+
+
+class StoredLanes:
+    """The runs of every lane of one partition."""
+
+    def __init__(self, runs: Iterable[tuple[Lane, int, int]] = ()) -> None:
+        self._lanes: dict[Lane, Runs] = {}
+        for lane, first, last in runs:
+            self._lanes.setdefault(lane, Runs()).add(first, last)
+
+    def take(self, lane: Lane, numbers: Iterable[int]) -> frozenset[int]:
+        """Count `numbers`, ascending, as stored from now on; returns those that were already, to be dropped."""
+        runs = self._lanes.setdefault(lane, Runs())
+        wanted = [*numbers]
+        if not wanted:
+            return frozenset()
+        if wanted[-1] - wanted[0] + 1 == len(wanted) and not runs.touches(wanted[0], wanted[-1]):
+            runs.add(wanted[0], wanted[-1])
+            return frozenset()
+        known = frozenset(number for number in wanted if number in runs)
+        for number in wanted:
+            if number not in known:
+                runs.add(number, number)
+        return known

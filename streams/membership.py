@@ -1,0 +1,136 @@
+"""Static membership: one instance id is one process, and a stop that is no restart says goodbye.
+
+A static member that is killed and comes back inside the session timeout takes its own partitions back and nobody
+notices. The price: it sends no LeaveGroup, so after a real stop its partitions would stand still until the session
+ends; and two processes with one id fence each other for ever, about once a second, without either dying.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
+
+from ..schemas.config import Config
+from ..schemas.errors import ConfigError
+
+_log = logging.getLogger("kvtrail.streams.membership")
+
+
+class InstanceLock:
+    """Holds the instance id on this machine for as long as the process lives; the kernel lets go for it."""
+
+    def __init__(self, config: Config, instance: str) -> None:
+        digest = hashlib.sha256(config.kafka.bootstrap.encode()).hexdigest()[:8]
+        directory = config.local.directory or Path(tempfile.gettempdir())
+        self._path = directory / f"kvtrail-{instance}-{digest}.lock"
+        self._file: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "a worker of this name already runs on this machine.",
+                field="instance",
+                remedy="Give each worker an instance name of its own, or stop the other one.",
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                f"the lock file cannot be made ({error.strerror}).", field=str(self._path), remedy="Check its rights."
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
+class FencingWatch(logging.Handler):
+    """Calls `fatal` when the broker has said `limit` times in `window_s` that it does not know this member: another
+    process uses the same instance id. aiokafka rejoins by itself and tells nobody but its log."""
+
+    def __init__(self, fatal: Callable[[str], None], limit: int = 5, window_s: float = 30.0) -> None:
+        super().__init__(logging.INFO)
+        self._fatal = fatal
+        self._limit = limit
+        self._window_s = window_s
+        self._seen: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "UnknownMemberId" not in text and "member_id was not recognized" not in text:
+            return
+        self._seen = [at for at in self._seen if record.created - at < self._window_s] + [record.created]
+        if len(self._seen) >= self._limit:
+            self._fatal("another process uses this instance name: the broker no longer knows this member")
+
+    def install(self) -> Self:
+        """Listen to aiokafka's group coordinator."""
+        logging.getLogger("aiokafka.consumer.group_coordinator").addHandler(self)
+        return self
+
+
+class _LeaveResponse(Response):  # type: ignore[misc]  # aiokafka has no types
+    API_KEY = 13
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "members",
+            Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")), ("error_code", Int16)),
+        ),
+    )
+
+
+class _LeaveStruct(RequestStruct):  # type: ignore[misc]  # aiokafka has no types
+    """LeaveGroup v3, the first that can name a static member; aiokafka knows only v0 and v1."""
+
+    API_KEY = 13
+    API_VERSION = 3
+    RESPONSE_TYPE = _LeaveResponse
+    SCHEMA = Schema(
+        ("group", String("utf-8")),
+        ("members", Array(("member_id", String("utf-8")), ("group_instance_id", String("utf-8")))),
+    )
+
+
+class _Leave(Request[_LeaveStruct]):  # type: ignore[misc]  # aiokafka has no types
+    API_KEY = 13
+
+    def __init__(self, group: str, instance: str) -> None:
+        self._group = group
+        self._instance = instance
+
+    def build(self, request_struct_class: type[_LeaveStruct]) -> _LeaveStruct:
+        return request_struct_class(self._group, [("", self._instance)])
+
+
+async def leave_group(config: Config, group: str, instance: str) -> bool:
+    """Take the static member out of its group, so that its partitions move at once. False where that failed, which
+    costs the others one session timeout and nothing else."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap, request_timeout_ms=5000)
+    try:
+        await admin.start()
+        coordinator: Any = await admin.find_coordinator(group)
+        response: Any = await admin._send_request(_Leave(group, instance), coordinator)
+        failed = response.error_code or any(member[2] for member in response.members)
+        return not failed
+    except Exception as error:
+        _log.warning("could not leave the group: %s", error, extra={"group": group, "instance": instance})
+        return False
+    finally:
+        await admin.close()

@@ -1,0 +1,179 @@
+"""One partition of the detector: restore, catch up, then judge what is delivered, publish, acknowledge.
+
+Everything in here runs in one task a partition, so a slow restore holds up nobody else, and never in a rebalance
+hook, where it would cost the worker its membership.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aiokafka.errors import KafkaError
+from msgspec import Struct
+
+from ..judging.judge import Judge
+from ..schemas.config import Config
+from ..schemas.errors import BrokerError
+from ..schemas.findings import Finding
+from ..schemas.topics import LIFECYCLE
+from .factfeed import FactFeed
+from .fold import Fold
+from .reader import TopicReader
+from .records import Record
+from .statetopic import StateTopic
+
+_log = logging.getLogger("kvtrail.streams.detector")
+_QUEUED = 4
+"""Deliveries that wait for one partition before Faust is held back."""
+
+
+class Delivery(Struct, frozen=True):
+    """Records of one partition as Faust delivered them, and how to acknowledge them, in order."""
+
+    records: list[Record]
+    acknowledge: Callable[[], Awaitable[None]]
+
+
+class Outlet(Protocol):
+    """Where findings go. Returns when all of them are acknowledged."""
+
+    async def publish(self, findings: list[Finding]) -> None: ...
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """What the partitions of one worker share. `committed` is the group's offset for a partition, None for none;
+    `owns` says whether the worker still owns it."""
+
+    config: Config
+    facts: FactFeed
+    state: StateTopic
+    outlet: Outlet
+    committed: Callable[[int], Awaitable[int | None]]
+    owns: Callable[[int], bool]
+
+
+class PartitionTask:
+    """The state of one partition and the task that moves it forward. `run` ends only when stopped, or by raising."""
+
+    def __init__(self, partition: int, services: Services) -> None:
+        self.partition = partition
+        self.findings = 0
+        self.records = 0
+        self.skipped = 0
+        self.gap_records = 0
+        self._services = services
+        self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue(_QUEUED)
+        self._fold: Fold | None = None
+        self._saved = 0
+        self._saved_at = time.monotonic()
+        self._reader = TopicReader(
+            services.config.kafka, LIFECYCLE, f"kvtrail-{services.config.detector.instance}-{partition}"
+        )
+
+    @property
+    def next(self) -> int:
+        """The offset the state reaches up to; 0 before the restore."""
+        return self._fold.next if self._fold is not None else 0
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Hand records over; waits while the partition is behind."""
+        await self._queue.put(delivery)
+
+    async def stop(self) -> None:
+        """Ask `run` to return after what it was given and a last snapshot."""
+        await self._queue.put(None)
+
+    async def run(self) -> None:
+        """Restore, read what was acknowledged without being part of the state, then follow the deliveries."""
+        await self._reader.start()
+        try:
+            fold = self._fold = await self._restore()
+            await self._catch_up(fold)
+            while (delivery := await self._next_delivery(fold)) is not None:
+                await self._handle(fold, delivery)
+            await self._save(fold)
+        finally:
+            await self._reader.stop()
+
+    async def _restore(self) -> Fold:
+        config = self._services.config
+        start, end = await self._reader.bounds(self.partition)
+        snapshot = await self._services.state.restore(self.partition)
+        where = {"partition": self.partition}
+        if snapshot is None:
+            if start > 0:
+                _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
+            return Fold(Judge(config.judging, config.deployment, self._services.facts.book), start)
+        manifest = snapshot.manifest
+        if manifest.next < start or manifest.next > end:
+            raise BrokerError(
+                "the saved state ends before the log begins: the records between are lost."
+                if manifest.next < start
+                else "the saved state ends after the log: the topic is not the one it was folded from.",
+                field=f"{LIFECYCLE}/{self.partition}",
+                remedy="Restore the topic, or delete the manifest from kvtrail.state to start with a hole.",
+            )
+        judge = await asyncio.to_thread(
+            Judge.load, snapshot.state, config.judging, config.deployment, self._services.facts.book
+        )
+        self._saved = manifest.next
+        _log.info("restored", extra={**where, "next": manifest.next, "writer": manifest.writer})
+        return Fold(judge, manifest.next, manifest.last_append_us)
+
+    async def _catch_up(self, fold: Fold) -> None:
+        """What the group has committed is not delivered again, whether or not it is part of the restored state."""
+        committed = await self._services.committed(self.partition)
+        if committed is not None:
+            await self._read_from_log(fold, committed)
+
+    async def _next_delivery(self, fold: Fold) -> Delivery | None:
+        """The next delivery; saves the state when it is due, deliveries or not."""
+        while True:
+            due = self._saved_at + self._services.config.detector.snapshot_s - time.monotonic()
+            try:
+                return await asyncio.wait_for(self._queue.get(), max(due, 0.001))
+            except TimeoutError:
+                await self._save(fold)
+
+    async def _handle(self, fold: Fold, delivery: Delivery) -> None:
+        fresh = fold.unseen(delivery.records)
+        self.skipped += len(delivery.records) - len(fresh)
+        gap = fold.missing(fresh)
+        if gap is not None:
+            _log.info("reading what was not delivered", extra={"partition": self.partition, "range": gap})
+            await self._read_from_log(fold, gap[1])
+        elif fresh:
+            await self._judge(fold, fresh)
+        await delivery.acknowledge()
+
+    async def _read_from_log(self, fold: Fold, end: int) -> None:
+        async for records in self._reader.read(self.partition, fold.next, end):
+            self.gap_records += len(records)
+            await self._judge(fold, records)
+        fold.close(end)
+
+    async def _judge(self, fold: Fold, records: list[Record]) -> None:
+        """Facts first, then the records, then the findings; nothing is acknowledged before they are."""
+        await self._services.facts.reach(max(record.append_us for record in records))
+        findings = fold.apply(records)
+        self.records += len(records)
+        self.findings += len(findings)
+        if findings:
+            await self._services.outlet.publish(findings)
+        if time.monotonic() - self._saved_at > self._services.config.detector.snapshot_s:
+            await self._save(fold)
+
+    async def _save(self, fold: Fold) -> None:
+        """A snapshot, if there is something new and the partition is still ours. Every finding is acknowledged."""
+        self._saved_at = time.monotonic()
+        if fold.next == self._saved or not self._services.owns(self.partition):
+            return
+        try:
+            await self._services.state.write(self.partition, fold.judge.dump(), fold.next, fold.last_append_us)
+        except KafkaError as error:
+            # The state is safe in memory and the log; only the next restart takes longer.
+            _log.warning("no snapshot was written: %s", error, extra={"partition": self.partition})
+            return
+        self._saved = fold.next

@@ -1,0 +1,240 @@
+"""`kvtrail sink`: everything that happened and everything that was found, into ClickHouse, exactly once in effect.
+
+One loop fetches and cuts; each partition has at most one batch in flight:
+cut -> write the range down (commit metadata) -> dead letters -> insert under the range's token -> commit.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from ..schemas.config import Config
+from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
+from ..store.client import Client, connect_wait
+from .clients import LARGEST_RECORD, unreachable
+from .clients import producer as make_producer
+from .deadletters import DeadLetterTopic
+from .intake import FactsIntake, FindingsIntake, Intake, LifecycleIntake
+from .lanes import StoredLanes
+from .membership import FencingWatch, InstanceLock, leave_group
+from .pending import decode_pending
+from .process import Stopping, die
+from .records import from_kafka
+from .topics import ensure_topics
+from .writer import Cut, Interrupted, Writer
+
+GROUP = "kvtrail-sink"
+_TOPICS = (LIFECYCLE, FINDINGS, FACTS)
+_STORE_DEADLINE_S = 60.0
+_REVOKE_DEADLINE_S = 20.0
+
+_log = logging.getLogger("kvtrail.streams.sink")
+
+
+class Sink:
+    """One sink worker, from start to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._instance = config.sink.instance
+        self._cuts: dict[TopicPartition, Cut] = {}
+        self._flushing = asyncio.Lock()
+        self._assigned = asyncio.Event()
+        self._stopping = Stopping()
+        self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-dead-letters")
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
+        self._consumer = _consumer(config)
+        self._client: Client | None = None
+        self._writer: Writer | None = None
+
+    async def run(self) -> None:
+        """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
+        self._stopping.install()
+        await ensure_topics(self._config.kafka)
+        client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
+        self._writer = Writer(
+            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted
+        )
+        try:
+            await self._producer.start()
+            await self._admin.start()
+            self._consumer.subscribe(_TOPICS, listener=_Rebalance(self))
+            await self._consumer.start()
+        except KafkaError as error:
+            raise unreachable(self._config.kafka, error) from error
+        FencingWatch(die).install()
+        loop = asyncio.create_task(self._loop(), name="sink")
+        stop = asyncio.create_task(self._stopping.wait())
+        ready = asyncio.create_task(self._announce())
+        await asyncio.wait({loop, stop}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if loop.done():
+            failure = loop.exception()
+            die(f"the sink failed: {failure}", failure)
+        await self._finish(loop)
+
+    async def _announce(self) -> None:
+        await self._assigned.wait()
+        _log.info("ready: sink", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in self._owned())})
+
+    async def _finish(self, loop: "asyncio.Task[None]") -> None:
+        """The batch in hand is finished or left to its pending range; nothing is waited for that needs the store."""
+        await asyncio.wait({loop})
+        failure = loop.exception()
+        if failure is not None:
+            die(f"the sink failed while stopping: {failure}", failure)
+        await self._consumer.stop()
+        if not self._stopping.restart:
+            await leave_group(self._config, GROUP, self._instance)
+        await self._producer.stop()
+        await self._admin.close()
+        assert self._client is not None and self._writer is not None
+        self._client.close()
+        _log.info("stopped", extra=self._writer.counts())
+
+    def _owned(self) -> set[TopicPartition]:
+        owned: set[TopicPartition] = self._consumer.assignment()
+        return owned
+
+    def _interrupted(self) -> bool:
+        return self._stopping.requested
+
+    async def _loop(self) -> None:
+        wait_ms = max(1, int(self._config.sink.batch_wait_s * 1000))
+        while not self._stopping.requested:
+            async with self._flushing:
+                for tp in self._owned() - self._cuts.keys():
+                    with contextlib.suppress(IllegalStateError):  # revoked in the meantime
+                        await self._take_over(tp)
+            fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=2000)
+            async with self._flushing:
+                for tp, records in fetched.items():
+                    if tp in self._cuts:
+                        self._cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
+                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self._cuts.items()]))
+
+    async def _take_over(self, tp: TopicPartition) -> None:
+        """What a partition needs before its first batch: its pending range, and what is stored of its lanes."""
+        assert self._writer is not None
+        found = (await self._admin.list_consumer_group_offsets(GROUP, partitions=[tp])).get(tp)
+        committed = found.offset if found is not None and found.offset >= 0 else None
+        pending = decode_pending(found.metadata) if found is not None and committed is not None else None
+        first = (await self._consumer.beginning_offsets([tp]))[tp]
+        if committed is not None and committed < first:
+            _log.error(
+                "records are gone from the log that were never stored",
+                extra={"topic": tp.topic, "partition": tp.partition, "first": committed, "last": first - 1},
+            )
+        position = committed if committed is not None else first
+        # Whatever was fetched before is fetched again: after a batch was given up, the consumer stands beyond it.
+        self._consumer.seek(tp, max(position, first))
+        self._cuts[tp] = Cut(
+            intake=await self._intake(tp, position),
+            position=position,
+            pending=pending,
+            batch_rows=self._config.sink.batch_rows,
+            batch_wait_s=self._config.sink.batch_wait_s,
+        )
+        if pending is not None:
+            _log.info("sending again", extra={"topic": tp.topic, "partition": tp.partition, "range": pending})
+
+    async def _intake(self, tp: TopicPartition, position: int) -> Intake:
+        assert self._writer is not None
+        if tp.topic == FINDINGS:
+            return FindingsIntake()
+        if tp.topic == FACTS:
+            return FactsIntake()
+        return LifecycleIntake(StoredLanes(await self._writer.stored_lanes(tp.topic, tp.partition, position)))
+
+    async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
+        assert self._writer is not None
+        while not self._stopping.requested and self._cuts.get(tp) is cut and cut.due(time.monotonic()):
+            batch = cut.next()
+            try:
+                if cut.pending is None:
+                    await self._commit(tp, cut.position, batch.metadata)
+                await self._writer.write(tp, batch)
+                await self._commit(tp, batch.last + 1, "")
+            except (Interrupted, CommitFailedError, IllegalStateError) as reason:
+                # Somebody else will send exactly this range again, or we will after the restart.
+                _log.info("left a batch to its pending range: %r", reason, extra={"token": batch.token(tp)})
+                self._cuts.pop(tp, None)
+                return
+            cut.stored(batch)
+
+    async def _commit(self, tp: TopicPartition, offset: int, metadata: str) -> None:
+        pause = 0.1
+        while True:
+            try:
+                await self._consumer.commit({tp: (offset, metadata)})
+            except (CommitFailedError, IllegalStateError):
+                raise
+            except KafkaError as error:
+                if self._stopping.requested:
+                    raise Interrupted from error
+                _log.warning("a commit is tried again: %r", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, self._config.sink.retry_cap_s)
+            else:
+                return
+
+    async def revoked(self) -> None:
+        """Everything in hand belongs to whoever owns the partitions next. Waits for batches in flight, with a
+        deadline: a batch that outlives it finds its cut gone and commits nothing."""
+        try:
+            async with asyncio.timeout(_REVOKE_DEADLINE_S), self._flushing:
+                self._cuts.clear()
+        except TimeoutError:
+            self._cuts.clear()
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """The loop takes the partitions over; doing it here would cost the worker its membership."""
+        _log.info("assigned", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in partitions)})
+        self._assigned.set()
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await self._sink.revoked()
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self._sink.assigned(assigned)
+
+
+def _consumer(config: Config) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        bootstrap_servers=config.kafka.bootstrap,
+        client_id=f"kvtrail-{config.sink.instance}",
+        group_id=GROUP,
+        group_instance_id=config.sink.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=3_000,
+        rebalance_timeout_ms=int(_REVOKE_DEADLINE_S * 1000) + 10_000,
+        max_poll_interval_ms=24 * 3600 * 1000,
+        max_partition_fetch_bytes=4 * LARGEST_RECORD,
+    )
+
+
+def run_sink(config: Config) -> None:
+    """Run one sink in this process until it is told to stop. Raises `KvtrailError` where it cannot start."""
+    with InstanceLock(config, config.sink.instance):
+        asyncio.run(_main(config))
+
+
+async def _main(config: Config) -> None:
+    await Sink(config).run()

@@ -1,0 +1,130 @@
+"""The snapshot codec: a judge's state as compressed blobs of at most 512 KiB and one manifest. Pure.
+
+Records on `kvtrail.state`, in the partition of the input they belong to. The manifest comes last, so a snapshot
+without one never happened; its key is the partition's only manifest key, so the newest replaces the older ones.
+Blob keys carry the manifest's id, and a restore ignores blobs of any other manifest: two workers that both believe
+they own a partition can interleave their snapshots without mixing them.
+"""
+
+import hashlib
+import uuid
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from ..schemas.errors import BrokerError
+
+BLOB_BYTES = 512 * 1024
+FORMAT = 1
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """`next` is the offset the fold goes on from; `last_append_us` is the append time of the record before it."""
+
+    id: str
+    partition: int
+    next: int
+    last_append_us: int
+    blobs: int
+    bytes: int
+    sha256: str
+    writer: str = ""
+    format: int = FORMAT
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A complete snapshot: its manifest and the state's bytes."""
+
+    manifest: Manifest
+    state: bytes
+
+
+_encode = msgspec.json.Encoder().encode
+_manifest = msgspec.json.Decoder(Manifest)
+
+
+def manifest_key(partition: int) -> bytes:
+    """The key of the partition's manifest on `kvtrail.state`."""
+    return f"{partition}/manifest".encode()
+
+
+def blob_key(partition: int, manifest: str, index: int) -> bytes:
+    """The key of one blob of one manifest."""
+    return f"{partition}/blob/{manifest}/{index}".encode()
+
+
+def pack(
+    state: bytes, *, partition: int, next_offset: int, last_append_us: int, writer: str, manifest_id: str = ""
+) -> list[tuple[bytes, bytes]]:
+    """The records of a snapshot, in the order in which they must be written."""
+    packed = zlib.compress(state, 1)
+    blobs = [packed[start : start + BLOB_BYTES] for start in range(0, len(packed), BLOB_BYTES)]
+    manifest = Manifest(
+        id=manifest_id or uuid.uuid4().hex,
+        partition=partition,
+        next=next_offset,
+        last_append_us=last_append_us,
+        blobs=len(blobs),
+        bytes=len(packed),
+        sha256=hashlib.sha256(packed).hexdigest(),
+        writer=writer,
+    )
+    records = [(blob_key(partition, manifest.id, index), blob) for index, blob in enumerate(blobs)]
+    return [*records, (manifest_key(partition), _encode(manifest))]
+
+
+def manifest_of(records: Iterable[tuple[bytes, bytes]]) -> Manifest:
+    """The manifest among the records that `pack` returned."""
+    return _manifest.decode([*records][-1][1])
+
+
+class Unpacker:
+    """Takes the state topic's records of one partition, oldest first, and gives the snapshot they end in."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._manifests: list[Manifest] = []
+        self._blobs: dict[bytes, bytes] = {}
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """One record; an empty value is a tombstone."""
+        if key == manifest_key(self._partition):
+            if value:
+                self._manifests.append(_manifest.decode(value))
+            else:
+                self._manifests.clear()
+        elif value:
+            self._blobs[key] = value
+        else:
+            self._blobs.pop(key, None)
+
+    def snapshot(self) -> Snapshot | None:
+        """The newest whole snapshot, None where there never was one.
+
+        A worker that was suspended while it wrote one can leave a manifest whose blobs its successor has removed;
+        the one before it is then taken. Raises `BrokerError` where none is whole or known to this build.
+        """
+        for manifest in reversed(self._manifests):
+            if manifest.format != FORMAT:
+                raise BrokerError(
+                    "holds a snapshot of a format this build does not know.",
+                    field=f"kvtrail.state/{self._partition}",
+                    remedy="Run the build that wrote it, or upgrade this one.",
+                )
+            keys = [blob_key(self._partition, manifest.id, index) for index in range(manifest.blobs)]
+            packed = b"".join(self._blobs.get(key, b"") for key in keys)
+            if len(packed) == manifest.bytes and hashlib.sha256(packed).hexdigest() == manifest.sha256:
+                return Snapshot(manifest=manifest, state=zlib.decompress(packed))
+        if self._manifests:
+            raise BrokerError(
+                "holds manifests whose blobs are missing or damaged.",
+                field=f"kvtrail.state/{self._partition}",
+                remedy="Delete the partition's manifest to rebuild its state from kvtrail.lifecycle.",
+            )
+        return None
+
+    def blobs(self) -> list[bytes]:
+        """Keys of all blobs that are there: what the next snapshot replaces."""
+        return [*self._blobs]

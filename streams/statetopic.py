@@ -1,0 +1,57 @@
+"""Snapshots on `kvtrail.state`: written beside the input, read back lazily by whoever owns the partition next."""
+
+import asyncio
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+
+from ..schemas.config import KafkaConfig
+from ..schemas.topics import STATE
+from .clients import reader
+from .snapshots import Manifest, Snapshot, Unpacker, manifest_of, pack
+
+
+class StateTopic:
+    """Writes and restores the snapshots of any partition."""
+
+    def __init__(self, kafka: KafkaConfig, producer: AIOKafkaProducer, instance: str) -> None:
+        self._kafka = kafka
+        self._producer = producer
+        self._instance = instance
+        self._removable: dict[int, list[bytes]] = {}
+
+    async def restore(self, partition: int) -> Snapshot | None:
+        """The partition's newest snapshot. Raises `BrokerError` where it is not whole."""
+        tp = TopicPartition(STATE, partition)
+        unpacker = Unpacker(partition)
+        consumer = reader(self._kafka, f"kvtrail-{self._instance}-state-{partition}")
+        await consumer.start()
+        try:
+            consumer.assign([tp])
+            start = (await consumer.beginning_offsets([tp]))[tp]
+            end = (await consumer.end_offsets([tp]))[tp]
+            consumer.seek(tp, start)
+            while start < end and await consumer.position(tp) < end:
+                for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):
+                    unpacker.add(record.key or b"", record.value or b"")
+        finally:
+            await consumer.stop()
+        snapshot = await asyncio.to_thread(unpacker.snapshot)
+        self._removable[partition] = unpacker.blobs()
+        return snapshot
+
+    async def write(self, partition: int, state: bytes, next_offset: int, last_append_us: int) -> Manifest:
+        """Returns when blobs, then manifest, are acknowledged and what they replace is marked for compaction."""
+        records = await asyncio.to_thread(
+            pack,
+            state,
+            partition=partition,
+            next_offset=next_offset,
+            last_append_us=last_append_us,
+            writer=self._instance,
+        )
+        for key, value in records:
+            await self._producer.send_and_wait(STATE, value, key=key, partition=partition)
+        for key in self._removable.get(partition, []):
+            await self._producer.send_and_wait(STATE, None, key=key, partition=partition)
+        self._removable[partition] = [key for key, _ in records[:-1]]
+        return manifest_of(records)

@@ -1,0 +1,189 @@
+"""Cutting a partition's records into batches, and getting one batch into ClickHouse whatever it takes."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from aiokafka import TopicPartition
+from msgspec import Struct
+
+from ..schemas.dead_letters import DeadLetter
+from ..schemas.errors import BadInput, StoreRejected, StoreUnavailable
+from ..store import queries
+from ..store.client import Client
+from ..store.rows import Rows, dead_letter_rows
+from .deadletters import DeadLetterTopic
+from .intake import Intake, Item, letter_of, letters_of
+from .lanes import Lane
+from .pending import encode_pending
+from .records import Record
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger("kvtrail.streams.sink")
+
+
+class Interrupted(Exception):
+    """The batch was given up before it was known to be stored; its pending range stands."""
+
+
+class NotStorable(BadInput):
+    """ClickHouse will never accept this record as it is."""
+
+    code = "not_storable"
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Items with offsets `first`..`last`, both included, and the intake that makes rows of them."""
+
+    first: int
+    last: int
+    items: list[Item]
+    intake: Intake
+
+    @property
+    def metadata(self) -> str:
+        return encode_pending(self.first, self.last)
+
+    def token(self, tp: TopicPartition) -> str:
+        """Names the content of the insert."""
+        return f"{tp.topic}/{tp.partition}/{self.first}-{self.last}"
+
+
+class Cut:
+    """One partition's records that wait, decoded in order, and how they are cut into batches."""
+
+    def __init__(
+        self, *, intake: Intake, position: int, pending: tuple[int, int] | None, batch_rows: int, batch_wait_s: float
+    ) -> None:
+        self.position = position
+        self.pending = pending
+        self._intake = intake
+        self._batch_rows = batch_rows
+        self._batch_wait_s = batch_wait_s
+        self._items: deque[Item] = deque()
+        self._rows = 0
+        self._since = 0.0
+        self._end = position
+
+    def add(self, records: Iterable[Record], now: float) -> None:
+        """Records as fetched; `now` is any monotonic clock."""
+        for record in records:
+            if record.offset < self._end:
+                continue
+            if not self._items:
+                self._since = now
+            item = self._intake.take(record)
+            self._items.append(item)
+            self._rows += item.size
+            self._end = record.offset + 1
+
+    def due(self, now: float) -> bool:
+        """Whether a batch can be cut now. A pending range must be complete first."""
+        if not self._items:
+            return False
+        if self.pending is not None:
+            return self._end > self.pending[1]
+        return self._rows >= self._batch_rows or now - self._since >= self._batch_wait_s
+
+    def next(self) -> Batch:
+        """The pending range exactly, else as many whole records as fill a batch."""
+        items: list[Item] = []
+        size = 0
+        for item in self._items:
+            if self.pending is not None:
+                if item.record.offset > self.pending[1]:
+                    break
+            elif items and size + item.size > self._batch_rows:
+                break
+            items.append(item)
+            size += item.size
+        first, last = self.pending or (items[0].record.offset, items[-1].record.offset)
+        return Batch(first=first, last=last, items=items, intake=self._intake)
+
+    def stored(self, batch: Batch) -> None:
+        """The batch is stored and committed."""
+        for item in batch.items:
+            self._items.popleft()
+            self._rows -= item.size
+        self.position = batch.last + 1
+        self.pending = None
+
+
+class Writer:
+    """Writes batches. Transient failures are retried for ever; a rejected record becomes a dead letter and its
+    neighbours are stored; a refusal (`StoreRefused`) is raised, since a person has to act."""
+
+    def __init__(
+        self, client: Client, letters: DeadLetterTopic, retry_cap_s: float, *, interrupted: Callable[[], bool]
+    ) -> None:
+        self._client = client
+        self._letters = letters
+        self._retry_cap_s = retry_cap_s
+        self._interrupted = interrupted
+        self._counts = {"batches": 0, "rows": 0, "dead_letters": 0, "retries": 0, "dropped": 0}
+
+    def counts(self) -> dict[str, int]:
+        """What was written since the start."""
+        return dict(self._counts)
+
+    async def stored_lanes(self, topic: str, partition: int, before: int) -> list[tuple[Lane, int, int]]:
+        """The runs of `seq` that are stored of this partition's records below offset `before`."""
+        return await self._retrying(lambda: queries.stored_lanes(self._client, topic, partition, before))
+
+    async def write(self, tp: TopicPartition, batch: Batch) -> None:
+        """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both."""
+        letters = letters_of(batch.items)
+        letters += await self._store(tp, batch)
+        if letters:
+            placed = await self._letters.publish(letters)
+            rows = await asyncio.to_thread(dead_letter_rows, placed)
+            await self._insert(rows, batch.token(tp))
+            self._counts["dead_letters"] += len(letters)
+            for letter in letters:
+                _log.warning(
+                    "refused: %s: %s", letter.field, letter.message,
+                    extra={"code": letter.code, "stage": letter.stage, "topic": letter.topic,
+                           "partition": letter.partition, "offset": letter.offset, "index": letter.index},
+                )  # fmt: skip
+        self._counts["batches"] += 1
+        self._counts["dropped"] += sum(len(item.drop) for item in batch.items)
+
+    async def _store(self, tp: TopicPartition, batch: Batch) -> list[DeadLetter]:
+        """The letters of what ClickHouse rejected."""
+        rows = await asyncio.to_thread(batch.intake.rows, batch.items)
+        try:
+            await self._insert(rows, batch.token(tp))
+            return []
+        except StoreRejected as error:
+            if len(batch.items) == 1:
+                refusal = NotStorable(error.message, field=error.field or rows.table, remedy=error.remedy)
+                return [letter_of(refusal, batch.items[0].record, "insert")]
+            middle = len(batch.items) // 2
+            letters: list[DeadLetter] = []
+            for items in (batch.items[:middle], batch.items[middle:]):
+                half = Batch(
+                    first=items[0].record.offset, last=items[-1].record.offset, items=items, intake=batch.intake
+                )
+                letters += await self._store(tp, half)
+            return letters
+
+    async def _insert(self, rows: Rows, token: str) -> None:
+        if rows.count:
+            await self._retrying(lambda: self._client.insert(rows.table, rows.columns, token))
+            self._counts["rows"] += rows.count
+
+    async def _retrying(self, call: Callable[[], _T]) -> _T:
+        pause = 0.1
+        while True:
+            try:
+                return await asyncio.to_thread(call)
+            except StoreUnavailable as error:
+                self._counts["retries"] += 1
+                _log.warning("the store is tried again: %s", error, extra={"pause_s": round(pause, 1)})
+                if self._interrupted():
+                    raise Interrupted from error
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, self._retry_cap_s)
