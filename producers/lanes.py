@@ -147,7 +147,8 @@ class Packer:
                 batch = self._decoder.decode(self._encoder.encode([event]))
             if batch.rejects:
                 error: BadInput = batch.rejects[0].error
-                self._refuse(f"{_type(item)}.{_plain_field(error.field)}", error.message)
+                # Its code, not its message: that may quote the value.
+                self._refuse(f"{_type(item)}.{_plain_field(error.field)}", f"is refused ({error.code}).")
                 return False
         except Exception as error:
             self._refuse(f"{_type(item)}.{_culprit(item)}", f"cannot be written ({type(error).__name__}).")
