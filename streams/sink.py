@@ -20,6 +20,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from ..schemas.config import Config
 from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
+from ..store.migrate import migrate
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
@@ -61,6 +62,7 @@ class Sink:
         self._stopping.install()
         await ensure_topics(self._config.kafka)
         client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
+        await asyncio.to_thread(migrate, client, self._config)
         self._writer = Writer(
             client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted
         )

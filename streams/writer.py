@@ -171,9 +171,9 @@ class Writer:
             return letters
 
     async def _insert(self, rows: Rows, token: str) -> None:
-        if rows.count:
+        if rows.size:
             await self._retrying(lambda: self._client.insert(rows.table, rows.columns, token))
-            self._counts["rows"] += rows.count
+            self._counts["rows"] += rows.size
 
     async def _retrying(self, call: Callable[[], _T]) -> _T:
         pause = 0.1
