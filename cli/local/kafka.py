@@ -4,13 +4,13 @@ import asyncio
 import base64
 import shutil
 import subprocess
-import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
@@ -20,7 +20,9 @@ from ...schemas.errors import BrokerError, StackError
 from .jars import POM, kafka_jars
 from .java import Tools
 from .ports import HOST, answers, free_ports, is_free, taken
-from .processes import POLL_S, Child
+from .processes import POLL_S, Child, describe
+
+_T = TypeVar("_T")
 
 START_S = 60.0
 STOP_S = 20.0
@@ -132,6 +134,14 @@ class KafkaBroker:
         if self._child:
             self._child.kill()
 
+    def death(self) -> StackError:
+        """Why it ended, with the end of its log."""
+        return self._explain(self._child.death()) if self._child else StackError("the Kafka broker never ran.")
+
+    def how(self) -> str:
+        """How it ended, in words."""
+        return describe(self._child.returncode if self._child else None)
+
     def restart(self) -> None:
         """Stop it if it runs, and start it again on the same data and port."""
         self.stop()
@@ -224,33 +234,13 @@ class KafkaBroker:
 
 def _metadata(port: int) -> Callable[[], bool]:
     """A condition: the broker names itself in its answer to a metadata request."""
-    return lambda: bool(_in_thread(lambda: asyncio.run(_brokers(f"{HOST}:{port}"))))
-
-
-async def _brokers(bootstrap: str) -> int:
-    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
-    try:
-        await client.bootstrap()
-        return len([node for node in client.cluster.brokers() if node.nodeId == _NODE])
-    except (KafkaError, OSError, TimeoutError):
-        return 0
-    finally:
-        await client.close()
-
-
-def _in_thread(call: Callable[[], int]) -> int:
-    """`call()` in a thread of its own: the caller's may have a running event loop."""
-    result: list[int] = []
-    thread = threading.Thread(target=lambda: result.append(call()))
-    thread.start()
-    thread.join()
-    return result[0] if result else 0
+    return lambda: _NODE in run_apart(_nodes(f"{HOST}:{port}"))
 
 
 def wait_for_broker(bootstrap: str, deadline_s: float) -> None:
     """Return once the broker at `bootstrap` answers metadata. Raises `BrokerError` at the deadline."""
     until = time.monotonic() + deadline_s
-    while not _in_thread(lambda: asyncio.run(_any_broker(bootstrap))):
+    while not run_apart(_nodes(bootstrap)):
         if time.monotonic() > until:
             raise BrokerError(
                 f"no Kafka broker answered within {deadline_s:.0f} s.",
@@ -261,12 +251,19 @@ def wait_for_broker(bootstrap: str, deadline_s: float) -> None:
         time.sleep(POLL_S)
 
 
-async def _any_broker(bootstrap: str) -> int:
+async def _nodes(bootstrap: str) -> list[int]:
+    """The ids of the brokers that a metadata request names; empty where nobody answers."""
     client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
     try:
         await client.bootstrap()
-        return len(client.cluster.brokers())
+        return [node.nodeId for node in client.cluster.brokers()]
     except (KafkaError, OSError, TimeoutError):
-        return 0
+        return []
     finally:
         await client.close()
+
+
+def run_apart(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """The result of `coroutine`, run in a thread of its own: the caller's may have a running event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

@@ -102,6 +102,10 @@ class Child:
     def stop(self, deadline_s: float) -> bool:
         """SIGTERM, then SIGKILL at the deadline. True when it ended by itself in time."""
         self.signal(signal.SIGTERM)
+        return self.finish(deadline_s)
+
+    def finish(self, deadline_s: float) -> bool:
+        """Wait for the end that was asked for, SIGKILL at the deadline. True when it ended by itself in time."""
         graceful = self._wait(deadline_s)
         if not graceful:
             self.kill()
