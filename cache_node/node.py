@@ -1,0 +1,149 @@
+"""`CacheNode`: answers questions with a real model, and keeps the KV of prompt prefixes in an `EntryStore`.
+
+It does what applications do: choose a key for the prefix, look it up, continue from whatever is found. A wrong key
+therefore gives a wrong answer, fluently. What it adds is the requester's identity, computed from content, on each
+event.
+"""
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..producers.publisher import LifecyclePublisher
+from ..schemas.events import LookupCount
+from ..schemas.identity import PrefixKey
+from . import kv
+from .entry_events import TIER
+from .entry_store import EntryStore
+from .errors import CacheNodeError
+from .keys import KeyFunction, StoreKey, in_epoch
+from .model import LanguageModel
+from .prefix import Prefix, turn
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
+
+log = logging.getLogger("kvtrail.cache_node")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request got, and from where. `reused_tokens` came from the store, `computed_tokens` did not;
+    `prefix_tokens` is what the requester's own prefix would have been."""
+
+    request_id: str
+    text: str
+    key: StoreKey
+    hit: bool
+    reused_tokens: int
+    computed_tokens: int
+    prefix_tokens: int
+    identity: PrefixKey
+    seconds: float
+
+
+class CacheNode:
+    """One node: a model, a store, and the key function that the application chose."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        store: EntryStore,
+        publisher: LifecyclePublisher,
+        key_function: KeyFunction,
+        *,
+        ttl_s: float | None = 300.0,
+    ) -> None:
+        self.key_function = key_function
+        self._model = model
+        self._store = store
+        self._publisher = publisher
+        self._ttl_s = ttl_s
+        self._lookups: Counter[tuple[str, str, bool]] = Counter()
+
+    def answer(self, prefix: Prefix, question: str, request_id: str) -> Answer:
+        """Answers `question` under `prefix`, reusing what the store has under the key.
+
+        On a hit, the question continues from the restored tokens, whatever prefix they came from: the node knows
+        no better than its key.
+        """
+        started = time.perf_counter()
+        model = self._model
+        token_ids = model.encode(prefix.text)
+        identity = prefix.key(model, token_ids)
+        key = in_epoch(self.key_function(identity), prefix.epoch)
+        cache, reused = self._restored(key, identity, request_id)
+        self._count(identity, hit=bool(reused))
+        if not reused:
+            cache = model.new_cache()
+            model.prefill(cache, token_ids)
+            self._save(key, identity, cache, len(token_ids), request_id)
+        question_ids = model.encode(turn(question))
+        text = model.decode(model.complete(cache, question_ids))
+        return Answer(
+            request_id=request_id,
+            text=text,
+            key=key,
+            hit=reused > 0,
+            reused_tokens=reused,
+            computed_tokens=len(question_ids) + (0 if reused else len(token_ids)),
+            prefix_tokens=len(token_ids),
+            identity=identity,
+            seconds=time.perf_counter() - started,
+        )
+
+    def report_lookups(self) -> None:
+        """Publishes how many lookups hit and missed since the last report: a hit rate needs both."""
+        counted, self._lookups = self._lookups, Counter()
+        sides = sorted({(tenant, template) for tenant, template, _ in counted})
+        if sides:
+            self._publisher.lookups(
+                [
+                    LookupCount(
+                        tenant_id=tenant,
+                        template_id=template,
+                        model_id=self._model.name,
+                        tier=TIER,
+                        hit=counted[tenant, template, True],
+                        miss=counted[tenant, template, False],
+                    )
+                    for tenant, template in sides
+                ],
+                store=self._store.name,
+                tier=TIER,
+            )
+
+    def _count(self, identity: PrefixKey, *, hit: bool) -> None:
+        self._lookups[identity.tenant_id, identity.template_id, hit] += 1
+
+    def _restored(self, key: StoreKey, identity: PrefixKey, request_id: str) -> "tuple[DynamicCache, int]":
+        """A cache filled from the store and how many tokens it holds; an empty one and 0 for a miss."""
+        cache = self._model.new_cache()
+        entry = self._store.get(key.text, identity, key_origin=key.origin, request_id=request_id)
+        if entry is None:
+            return cache, 0
+        try:
+            return kv.restore(entry.tensors, cache), entry.header.tokens
+        except CacheNodeError as error:
+            log.warning("an entry that was read could not be used: %s", error)
+            return cache, 0
+
+    def _save(self, key: StoreKey, identity: PrefixKey, cache: "DynamicCache", tokens: int, request_id: str) -> None:
+        try:
+            tensors = kv.save(cache)
+        except CacheNodeError as error:
+            log.warning("a prefix is not cached: %s", error)
+            return
+        self._store.put(
+            key.text,
+            tensors,
+            identity,
+            tokens=tokens,
+            ttl_s=self._ttl_s,
+            key_origin=key.origin,
+            computed_tokens=tokens,
+            rederived_key=key.text if key.origin == "derived" else None,
+            request_id=request_id,
+        )
