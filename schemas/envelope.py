@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from .dimensions import EntryKind
 from .errors import BadInput, BrokenRun, InvalidField, NameInDigestPlace, UndecodableRecord, UnknownSchemaVersion
-from .events import Body, Event, KeyOrigin, Tier
+from .events import Body, Count, Event, KeyOrigin, Micros, Number, Tier
 from .identity import Identity
 
 SCHEMA_VERSION = 1
@@ -29,7 +29,7 @@ class Scope(Struct, frozen=True, array_like=True):
 
     store: int
     tier: Tier
-    rank: int
+    rank: Number
     copy: int
     key_origin: KeyOrigin
     kind: EntryKind
@@ -42,14 +42,14 @@ class Extra(Struct, frozen=True, omit_defaults=True):
     span: str = ""
     entry_version: str = ""
     place: str = ""
-    generation: int | None = None
+    generation: Number | None = None
     trace_id: str = ""
 
 
 class Row(Struct, frozen=True, array_like=True, omit_defaults=True):
     """One event: microseconds after the envelope's `t0`, indexes into its tables (-1: none), and the body."""
 
-    dt: int
+    dt: Micros
     scope: int
     key: int
     identity: int
@@ -65,9 +65,9 @@ class Envelope(Struct, frozen=True, kw_only=True):
     node: str
     incarnation: str
     home: str
-    first: int
-    last: int
-    t0: int
+    first: Count
+    last: Count
+    t0: Micros
     strings: list[str]
     scopes: list[Scope]
     identities: list[Raw]
@@ -81,9 +81,9 @@ class _Loose(Struct, frozen=True, kw_only=True):
     node: str
     incarnation: str
     home: str
-    first: int
-    last: int
-    t0: int = 0
+    first: Count
+    last: Count
+    t0: Micros = 0
     strings: list[str] = []
     scopes: list[Raw] = []
     identities: list[Raw] = []
@@ -97,12 +97,12 @@ class PlainEvent(Struct, frozen=True, omit_defaults=True, kw_only=True):
     node: str
     incarnation: str
     home: str
-    seq: int
-    time_us: int
+    seq: Count
+    time_us: Micros
     body: Body
     store: str = ""
     tier: Tier = "gpu"
-    rank: int = 0
+    rank: Number = 0
     copy: str = ""
     key: str = ""
     key_origin: KeyOrigin = "derived"
@@ -111,7 +111,7 @@ class PlainEvent(Struct, frozen=True, omit_defaults=True, kw_only=True):
     span: str = ""
     entry_version: str = ""
     place: str = ""
-    generation: int | None = None
+    generation: Number | None = None
     request_id: str = ""
     trace_id: str = ""
     identity: dict[str, str] | None = None

@@ -17,7 +17,10 @@ KeyOrigin = Literal["derived", "asserted", "client"]
 NODE_TIERS: frozenset[str] = frozenset({"gpu", "host", "nvme"})
 MEMORY_TIERS: frozenset[str] = frozenset({"gpu", "host"})
 
-Count = Annotated[int, Meta(ge=0)]
+# Every number fits 64 bits: what does not is refused where it is decoded, with its field, not where it is stored.
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Micros = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 Seconds = Annotated[float, Meta(ge=0)]
 DigestText = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
 
@@ -42,7 +45,7 @@ class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True
     max_age_s: Seconds | None = None
     lease_s: Seconds | None = None
     state: Literal["pending", "committed"] = "committed"
-    weights_version: int | None = None
+    weights_version: Number | None = None
 
 
 class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True):
@@ -62,7 +65,7 @@ class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True):
     similarity: float | None = None
     parts_required: tuple[str, ...] = ()
     outcome: str = "ok"
-    weights_version: int | None = None
+    weights_version: Number | None = None
 
 
 class Expire(Struct, tag="expire", frozen=True, omit_defaults=True, kw_only=True):

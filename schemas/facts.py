@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import InvalidField, UndecodableRecord, UnknownSchemaVersion
+from .events import Micros
 
 FACT_VERSION = 1
 
@@ -105,7 +106,7 @@ class Fact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One fact. `id` is chosen by its source and makes publishing it twice harmless."""
 
     id: str
-    effective_at_us: int
+    effective_at_us: Micros
     body: FactBody
     source: str = ""
     v: int = FACT_VERSION
