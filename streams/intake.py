@@ -53,7 +53,9 @@ class LifecycleIntake:
     def take(self, record: Record) -> Item:
         batch = self._decoder.decode(record.value)
         lane = (batch.node, batch.incarnation, batch.home)
-        drop = self._lanes.take(lane, [event.seq for event in batch.events])
+        drop: frozenset[int] = frozenset()
+        if batch.first is not None and batch.last is not None:
+            drop = self._lanes.take(lane, batch.first, batch.last)
         letters = tuple(
             letter_of(reject.error, record, "decode", lane=lane, seq=reject.seq, index=reject.index)
             for reject in batch.rejects

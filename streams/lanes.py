@@ -1,7 +1,8 @@
 """Which events of a lane are already stored, as intervals of `seq`. Pure.
 
 Insert tokens make a batch that is sent again harmless; they do nothing against an event that a producer sent twice,
-in two records. For that the sink remembers, for each lane, the runs it has stored: almost always one run.
+in two records. For that the sink remembers, for each lane, the runs it has stored: almost always one run. A refused
+event's number counts as stored: it is, as a dead letter.
 """
 
 from bisect import bisect_right
@@ -22,17 +23,17 @@ class Runs:
         for first, last in runs:
             self.add(first, last)
 
-    def __contains__(self, number: int) -> bool:
-        at = bisect_right(self._firsts, number) - 1
-        return at >= 0 and self._lasts[at] >= number
-
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._firsts, self._lasts, strict=True)
 
-    def touches(self, first: int, last: int) -> bool:
-        """Whether any number of `first`..`last` is in the set."""
-        at = bisect_right(self._firsts, last) - 1
-        return at >= 0 and self._lasts[at] >= first
+    def common(self, first: int, last: int) -> frozenset[int]:
+        """The numbers of `first`..`last` that are in the set."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        found: list[int] = []
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            found += range(max(first, self._firsts[at]), min(last, self._lasts[at]) + 1)
+            at += 1
+        return frozenset(found)
 
     def add(self, first: int, last: int) -> None:
         """Put `first`..`last` into the set, joining what it touches."""
@@ -59,17 +60,9 @@ class StoredLanes:
         for lane, first, last in runs:
             self._lanes.setdefault(lane, Runs()).add(first, last)
 
-    def take(self, lane: Lane, numbers: Iterable[int]) -> frozenset[int]:
-        """Count `numbers`, ascending, as stored from now on; returns those that were already, to be dropped."""
+    def take(self, lane: Lane, first: int, last: int) -> frozenset[int]:
+        """Count the run `first`..`last` as stored from now on; returns what of it was already, to be dropped."""
         runs = self._lanes.setdefault(lane, Runs())
-        wanted = [*numbers]
-        if not wanted:
-            return frozenset()
-        if wanted[-1] - wanted[0] + 1 == len(wanted) and not runs.touches(wanted[0], wanted[-1]):
-            runs.add(wanted[0], wanted[-1])
-            return frozenset()
-        known = frozenset(number for number in wanted if number in runs)
-        for number in wanted:
-            if number not in known:
-                runs.add(number, number)
+        known = runs.common(first, last)
+        runs.add(first, last)
         return known

@@ -21,6 +21,7 @@ from ..schemas.config import Config
 from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
+from .batches import Cut
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
@@ -31,7 +32,7 @@ from .pending import decode_pending
 from .process import Stopping, die
 from .records import from_kafka
 from .topics import ensure_topics
-from .writer import Cut, Interrupted, Writer
+from .writer import Interrupted, Writer
 
 GROUP = "kvtrail-sink"
 _TOPICS = (LIFECYCLE, FINDINGS, FACTS)
@@ -159,23 +160,28 @@ class Sink:
 
     async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
         assert self._writer is not None
+        writer = self._writer
         while not self._stopping.requested and self._cuts.get(tp) is cut and cut.due(time.monotonic()):
-            batch = cut.next()
             try:
-                if cut.pending is None:
-                    await self._commit(tp, cut.position, batch.metadata)
-                await self._writer.write(tp, batch)
-                await self._commit(tp, batch.last + 1, "")
+                await cut.flush(
+                    lambda offset, metadata: self._commit(tp, cut, offset, metadata),
+                    lambda batch: writer.write(tp, batch),
+                )
             except (Interrupted, CommitFailedError, IllegalStateError) as reason:
-                # Somebody else will send exactly this range again, or we will after the restart.
-                _log.info("left a batch to its pending range: %r", reason, extra={"token": batch.token(tp)})
-                self._cuts.pop(tp, None)
+                # Somebody else will send exactly this range again, or we will after taking the partition over.
+                _log.info(
+                    "a batch is left to its pending range: %r", reason,
+                    extra={"topic": tp.topic, "partition": tp.partition, "offset": cut.position},
+                )  # fmt: skip
+                if self._cuts.get(tp) is cut:
+                    del self._cuts[tp]
                 return
-            cut.stored(batch)
 
-    async def _commit(self, tp: TopicPartition, offset: int, metadata: str) -> None:
+    async def _commit(self, tp: TopicPartition, cut: Cut, offset: int, metadata: str) -> None:
         pause = 0.1
         while True:
+            if self._cuts.get(tp) is not cut:
+                raise Interrupted("the partition was revoked")
             try:
                 await self._consumer.commit({tp: (offset, metadata)})
             except (CommitFailedError, IllegalStateError):

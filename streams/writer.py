@@ -1,24 +1,21 @@
-"""Cutting a partition's records into batches, and getting one batch into ClickHouse whatever it takes."""
+"""Getting one batch into ClickHouse, whatever it takes."""
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 from aiokafka import TopicPartition
-from msgspec import Struct
 
 from ..schemas.dead_letters import DeadLetter
 from ..schemas.errors import BadInput, StoreRejected, StoreUnavailable
 from ..store import queries
 from ..store.client import Client
 from ..store.rows import Rows, dead_letter_rows
+from .batches import Batch
 from .deadletters import DeadLetterTopic
-from .intake import Intake, Item, letter_of, letters_of
+from .intake import letter_of, letters_of
 from .lanes import Lane
-from .pending import encode_pending
-from .records import Record
 
 _T = TypeVar("_T")
 
@@ -33,83 +30,6 @@ class NotStorable(BadInput):
     """ClickHouse will never accept this record as it is."""
 
     code = "not_storable"
-
-
-class Batch(Struct, frozen=True, kw_only=True):
-    """Items with offsets `first`..`last`, both included, and the intake that makes rows of them."""
-
-    first: int
-    last: int
-    items: list[Item]
-    intake: Intake
-
-    @property
-    def metadata(self) -> str:
-        return encode_pending(self.first, self.last)
-
-    def token(self, tp: TopicPartition) -> str:
-        """Names the content of the insert."""
-        return f"{tp.topic}/{tp.partition}/{self.first}-{self.last}"
-
-
-class Cut:
-    """One partition's records that wait, decoded in order, and how they are cut into batches."""
-
-    def __init__(
-        self, *, intake: Intake, position: int, pending: tuple[int, int] | None, batch_rows: int, batch_wait_s: float
-    ) -> None:
-        self.position = position
-        self.pending = pending
-        self._intake = intake
-        self._batch_rows = batch_rows
-        self._batch_wait_s = batch_wait_s
-        self._items: deque[Item] = deque()
-        self._rows = 0
-        self._since = 0.0
-        self._end = position
-
-    def add(self, records: Iterable[Record], now: float) -> None:
-        """Records as fetched; `now` is any monotonic clock."""
-        for record in records:
-            if record.offset < self._end:
-                continue
-            if not self._items:
-                self._since = now
-            item = self._intake.take(record)
-            self._items.append(item)
-            self._rows += item.size
-            self._end = record.offset + 1
-
-    def due(self, now: float) -> bool:
-        """Whether a batch can be cut now. A pending range must be complete first."""
-        if not self._items:
-            return False
-        if self.pending is not None:
-            return self._end > self.pending[1]
-        return self._rows >= self._batch_rows or now - self._since >= self._batch_wait_s
-
-    def next(self) -> Batch:
-        """The pending range exactly, else as many whole records as fill a batch."""
-        items: list[Item] = []
-        size = 0
-        for item in self._items:
-            if self.pending is not None:
-                if item.record.offset > self.pending[1]:
-                    break
-            elif items and size + item.size > self._batch_rows:
-                break
-            items.append(item)
-            size += item.size
-        first, last = self.pending or (items[0].record.offset, items[-1].record.offset)
-        return Batch(first=first, last=last, items=items, intake=self._intake)
-
-    def stored(self, batch: Batch) -> None:
-        """The batch is stored and committed."""
-        for item in batch.items:
-            self._items.popleft()
-            self._rows -= item.size
-        self.position = batch.last + 1
-        self.pending = None
 
 
 class Writer:
@@ -131,7 +51,10 @@ class Writer:
 
     async def stored_lanes(self, topic: str, partition: int, before: int) -> list[tuple[Lane, int, int]]:
         """The runs of `seq` that are stored of this partition's records below offset `before`."""
-        return await self._retrying(lambda: queries.stored_lanes(self._client, topic, partition, before))
+        found = await self._retrying(
+            lambda: queries.LANE_INTERVALS.run(self._client, topic=topic, partition=partition, before_offset=before)
+        )
+        return [((run.node, run.incarnation, run.home), run.first, run.last) for run in found]
 
     async def write(self, tp: TopicPartition, batch: Batch) -> None:
         """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both."""

@@ -1,0 +1,103 @@
+"""Cutting a partition's records into batches, and the order of steps that makes a batch exact.
+
+    write the range down -> store -> commit
+
+A crash before the first step leaves nothing; after it, the range is stored again, exactly, before anything newer;
+after the last, it is never read again. The range is the metadata of a commit whose offset does not move.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiokafka import TopicPartition
+from msgspec import Struct
+
+from .intake import Intake, Item
+from .pending import encode_pending
+from .records import Record
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Items with offsets `first`..`last`, both included, and the intake that makes rows of them."""
+
+    first: int
+    last: int
+    items: list[Item]
+    intake: Intake
+
+    @property
+    def metadata(self) -> str:
+        return encode_pending(self.first, self.last)
+
+    def token(self, tp: TopicPartition) -> str:
+        """Names the content of the insert."""
+        return f"{tp.topic}/{tp.partition}/{self.first}-{self.last}"
+
+
+class Cut:
+    """One partition's records that wait, decoded in order, and how they are cut into batches."""
+
+    def __init__(
+        self, *, intake: Intake, position: int, pending: tuple[int, int] | None, batch_rows: int, batch_wait_s: float
+    ) -> None:
+        self.position = position
+        self.pending = pending
+        self._intake = intake
+        self._batch_rows = batch_rows
+        self._batch_wait_s = batch_wait_s
+        self._items: deque[Item] = deque()
+        self._rows = 0
+        self._since = 0.0
+        self._end = position
+
+    def add(self, records: Iterable[Record], now: float) -> None:
+        """Records as fetched; `now` is any monotonic clock."""
+        for record in records:
+            if record.offset < self._end:
+                continue
+            if not self._items:
+                self._since = now
+            item = self._intake.take(record)
+            self._items.append(item)
+            self._rows += item.size
+            self._end = record.offset + 1
+
+    def due(self, now: float) -> bool:
+        """Whether a batch can be cut now. A pending range must be complete first."""
+        if not self._items:
+            return False
+        if self.pending is not None:
+            return self._end > self.pending[1]
+        return self._rows >= self._batch_rows or now - self._since >= self._batch_wait_s
+
+    def next(self) -> Batch:
+        """The pending range exactly, else as many whole records as fill a batch."""
+        items: list[Item] = []
+        size = 0
+        for item in self._items:
+            if self.pending is not None:
+                if item.record.offset > self.pending[1]:
+                    break
+            elif items and size + item.size > self._batch_rows:
+                break
+            items.append(item)
+            size += item.size
+        first, last = self.pending or (items[0].record.offset, items[-1].record.offset)
+        return Batch(first=first, last=last, items=items, intake=self._intake)
+
+    async def flush(
+        self, commit: Callable[[int, str], Awaitable[None]], store: Callable[[Batch], Awaitable[None]]
+    ) -> Batch:
+        """Store the next batch. `commit(offset, metadata)` commits for the group. What either raises leaves the
+        range standing: this object must then be given up, since the log is read again from the committed offset."""
+        batch = self.next()
+        if self.pending is None:
+            await commit(self.position, batch.metadata)
+        await store(batch)
+        await commit(batch.last + 1, "")
+        for item in batch.items:
+            self._items.popleft()
+            self._rows -= item.size
+        self.position = batch.last + 1
+        self.pending = None
+        return batch
