@@ -99,7 +99,7 @@ class Writer:
             self._counts["rows"] += rows.size
 
     async def _retrying(self, call: Callable[[], _T]) -> _T:
-        pause = 0.1
+        pause = min(0.1, self._retry_cap_s)
         while True:
             try:
                 return await asyncio.to_thread(call)

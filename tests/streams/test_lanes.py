@@ -1,5 +1,7 @@
 """Runs of stored sequence numbers: a set of integers that stays small."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 from kvtrail.streams.lanes import Runs, StoredLanes
@@ -23,7 +25,7 @@ def test_runs_are_the_set_they_stand_for(pairs: list[tuple[int, int]]) -> None:
         model |= _numbers(first, length)
     flat = [*runs]
     assert {number for first, last in flat for number in range(first, last + 1)} == model
-    assert all(left[1] + 1 < right[0] for left, right in zip(flat, flat[1:], strict=False))
+    assert all(left[1] + 1 < right[0] for left, right in itertools.pairwise(flat))
 
 
 @given(RUNS, st.integers(0, 25))
