@@ -1,0 +1,49 @@
+"""`kvtrail up`: the local stack until stopped."""
+
+import time
+from pathlib import Path
+
+import click
+
+from ..schemas.config import load_config
+from .local.signals import stoppable
+from .local.stack import LocalStack
+from .screen import say, step
+
+_CONFIG = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--config", "path", type=_CONFIG, help="A TOML file; the environment wins over it.")
+@click.option("--fresh", is_flag=True, help="Begin from nothing, on free ports.")
+def up(path: Path | None, fresh: bool) -> None:
+    """Run broker, store, detector, sink and console on this machine until Ctrl-C.
+
+    A broker (KVTRAIL_KAFKA__BOOTSTRAP) or a ClickHouse server (KVTRAIL_CLICKHOUSE__URL) that you name is used as it
+    is. Data and logs are kept in $XDG_STATE_HOME/kvtrail, or in KVTRAIL_LOCAL__DIRECTORY.
+    """
+    config = load_config(path)
+    started = time.monotonic()
+    stack = LocalStack(config, config.local.home(), ephemeral=fresh)
+    with stoppable():
+        try:
+            with stack:
+                announce(stack, time.monotonic() - started)
+                try:
+                    stack.wait()
+                finally:
+                    with step("Stopping"):
+                        stack.stop()
+        except KeyboardInterrupt:
+            say("stopped")
+
+
+def announce(stack: LocalStack, took_s: float) -> None:
+    """Where everything is."""
+    config = stack.config
+    say(f"kvtrail is up ({took_s:.1f} s)", style="green")
+    say(f"  console     http://{config.serve.host}:{config.serve.port}")
+    say(f"  Kafka       {config.kafka.bootstrap}")
+    say(f"  ClickHouse  {config.clickhouse.url} (database {config.clickhouse.database})")
+    say(f"  data, logs  {stack.directory}")
+    say("Ctrl-C stops everything; a second Ctrl-C does it at once.")
