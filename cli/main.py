@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sink": ("sink", "Run the ClickHouse sink."),
     "store": ("store", "Run the embedded ClickHouse engine behind its HTTP facade."),
     "serve": ("serve", "Serve the console and the HTTP API."),
+    "alive": ("alive", "Health check of a worker: is it in its consumer group?"),
     "dashboards": ("dashboards", "Write or push the Grafana dashboards and alert rules."),
 }
 """Command -> (module in this room, help). The module has a click command of the same name."""

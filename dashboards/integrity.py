@@ -18,7 +18,7 @@ EVENT_RATE_PANEL = 3
 CONSOLE = "http://127.0.0.1:8780"
 """Default of the variable `console`: where `kvtrail serve` is reached from a reader's browser."""
 
-_FIELD = '${{__data.fields["{0}"]}}'
+_FIELD = '${{__data.fields["{0}"]:percentencode}}'
 _CONSOLE = "${console:raw}"
 
 RULES: tuple[AlertRule, ...] = (
@@ -138,7 +138,16 @@ def _wrong() -> tuple[Builder[dashboard.Panel], ...]:
     to_incident = Link(
         column="incident", title="Open the incident", url=f"{_CONSOLE}/incidents/{_FIELD.format('incident')}"
     )
-    to_finding = Link(column="finding", title="Open the finding", url=f"{_CONSOLE}/findings/{_FIELD.format('finding')}")
+    to_finding = Link(
+        column="finding",
+        title="Investigate the finding",
+        url=f"{_CONSOLE}/investigate?finding={_FIELD.format('finding')}",
+    )
+    to_request = Link(
+        column="request",
+        title="Investigate the request",
+        url=f"{_CONSOLE}/investigate?request={_FIELD.format('request')}",
+    )
     return (
         timeseries(
             queries.FINDINGS_BY_CAUSE, Place(id=7, x=0, y=4, w=10, h=9), "Findings by cause", "locale", stacked=True,
@@ -150,7 +159,7 @@ def _wrong() -> tuple[Builder[dashboard.Panel], ...]:
         ),
         table(
             queries.WRONG_HITS, Place(id=9, x=0, y=13, w=16, h=10), "Latest wrong hits",
-            units={"time": "dateTimeAsIso"}, links=(to_finding,),
+            units={"time": "dateTimeAsIso"}, links=(to_finding, to_request),
         ),
         table(queries.TENANT_MATRIX, Place(id=10, x=16, y=13, w=8, h=10), "Whose entries were served to whom")
         .with_transformation(

@@ -84,10 +84,10 @@ def test_overrides_and_links_name_columns_that_exist(board: dict[str, Any]) -> N
             assert override["matcher"]["options"] in columns, panel["title"]
             for prop in override["properties"]:
                 for link in prop["value"] if prop["id"] == "links" else ():
-                    fields = re.findall(r'__data\.fields\["(\w+)"\]', link["url"])
+                    fields = re.findall(r'\$\{__data\.fields\["(\w+)"\]:percentencode\}', link["url"])
                     assert fields and set(fields) <= columns.keys(), panel["title"]
                     linked += 1
-    assert linked == 2
+    assert linked == 3
 
 
 def test_the_dashboard_is_clean(board: dict[str, Any]) -> None:

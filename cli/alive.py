@@ -1,0 +1,55 @@
+"""`kvtrail alive`: is this worker doing its work, by the broker's own word?"""
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from ..schemas.config import Config, load_config
+from ..schemas.errors import BrokerError
+
+GROUPS = {"detect": "kvtrail-detect", "sink": "kvtrail-sink"}
+"""Worker -> its consumer group."""
+
+
+@click.command()
+@click.argument("worker", type=click.Choice(list(GROUPS)))
+def alive(worker: str) -> None:
+    """Exit status 0 if this instance's worker is a member of its group, 1 if not: for health checks.
+
+    Kafka drops a member that stops sending heartbeats, so that a hung process is not taken for a healthy one; right
+    after a crash the answer can be late by the worker's session timeout.
+    """
+    config = load_config()
+    instance = config.detector.instance if worker == "detect" else config.sink.instance
+    if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}")):
+        click.echo(f"{worker} {instance}: in its group")
+        return
+    click.echo(f"{worker} {instance}: not in its group", err=True)
+    sys.exit(1)
+
+
+async def is_member(config: Config, group: str, client_id: str) -> bool:
+    """Whether a consumer of this client id is in the group. Raises `BrokerError` when Kafka does not say."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap, request_timeout_ms=8000)
+    try:
+        await admin.start()
+        answers = await admin.describe_consumer_groups([group])
+    except (KafkaError, OSError) as error:
+        raise BrokerError(
+            f"does not answer ({type(error).__name__}).", field="kafka.bootstrap", remedy="Is the broker running there?"
+        ) from error
+    finally:
+        await admin.close()
+    return client_id in set(_client_ids(answers))
+
+
+def _client_ids(answers: Iterable[Any]) -> Iterable[str]:
+    for answer in answers:
+        for _error, _group, _state, _type, _protocol, members, *_ in answer.groups:
+            for _member_id, client_id, *_ in members:
+                yield client_id
