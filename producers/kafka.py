@@ -53,7 +53,14 @@ class KafkaTransport:
     compression whose package is missing.
     """
 
-    def __init__(self, kafka: KafkaConfig, *, topic: str = LIFECYCLE, ack_timeout_s: float = ACK_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        kafka: KafkaConfig,
+        *,
+        topic: str = LIFECYCLE,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+    ) -> None:
         if kafka.compression in ("zstd", "snappy") and importlib.util.find_spec("cramjam") is None:
             raise ConfigError(
                 "needs a package that is not installed.",
@@ -63,6 +70,7 @@ class KafkaTransport:
         self.topic = topic
         self.producers_built = 0
         self._kafka = kafka
+        self._request_timeout_s = request_timeout_s
         self._ack_timeout_s = ack_timeout_s
         self._link: _Link | None = None
         self._lock: asyncio.Lock | None = None
@@ -77,7 +85,7 @@ class KafkaTransport:
         link = await self._connected()
         try:
             future: asyncio.Future[Any] = await _within(
-                REQUEST_TIMEOUT_S, link.producer.send(self.topic, value=record, key=home.encode())
+                self._request_timeout_s, link.producer.send(self.topic, value=record, key=home.encode())
             )
             done, _ = await asyncio.wait(
                 {future, link.broken}, timeout=self._ack_timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -113,7 +121,12 @@ class KafkaTransport:
 
     def fresh(self) -> Self:
         """Another transport to the same broker and topic."""
-        return type(self)(self._kafka, topic=self.topic, ack_timeout_s=self._ack_timeout_s)
+        return type(self)(
+            self._kafka,
+            topic=self.topic,
+            request_timeout_s=self._request_timeout_s,
+            ack_timeout_s=self._ack_timeout_s,
+        )
 
     async def _connected(self) -> _Link:
         if self._link is not None:
@@ -137,13 +150,13 @@ class KafkaTransport:
             max_batch_size=MAX_BATCH_BYTES,
             max_request_size=4 * MAX_BATCH_BYTES,
             linger_ms=1,
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            request_timeout_ms=int(self._request_timeout_s * 1000),
             metadata_max_age_ms=30_000,
         )
         try:
             # start() waits for a producer id for ever where the broker goes away behind its back.
-            await _within(REQUEST_TIMEOUT_S, producer.start())
-            await _within(REQUEST_TIMEOUT_S, producer.partitions_for(self.topic))
+            await _within(self._request_timeout_s, producer.start())
+            await _within(self._request_timeout_s, producer.partitions_for(self.topic))
         except BaseException as error:
             self._close(producer)
             if isinstance(error, Exception):

@@ -126,7 +126,7 @@ class Packer:
         """The items as one record, read back as a reader will; None where one of them is bad."""
         try:
             events = [self._event(lane, item, at) for at, item in enumerate(items, lane.given + 1)]
-            if not all(event.identity is None or isinstance(event.identity, Identity) for event in events):
+            if not all(map(_right_types, events)):
                 return None
             record = self._encoder.encode(events)
             _envelope.decode(record)
@@ -137,10 +137,10 @@ class Packer:
     def _takes(self, lane: Lane, item: Item) -> bool:
         """Whether an event can be made of this item; if not, it is refused by the name of its field."""
         try:
-            if not (item[3] is None or isinstance(item[3], Identity)):
-                self._refuse(f"{_type(item)}.identity", "is no Identity.")
-                return False
             event = self._event(lane, item, 1)
+            if not _right_types(event):
+                self._refuse(f"{_type(item)}.{_wrong_type(event)}", "has the wrong type.")
+                return False
             # As a plain event first, whose decoder names each field; the envelope's tables are checked after it.
             batch = self._decoder.decode(encode_plain(event))
             if not batch.rejects:
@@ -178,6 +178,18 @@ def heartbeat(time_ns: int) -> Item:
 def first_event(time_ns: int) -> Item:
     """The `node_start` of an incarnation that did not announce itself: nothing is known to have survived."""
     return (time_ns, NodeStart(), "", None, "", "gpu", "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+
+
+def _right_types(event: Event) -> bool:
+    """What reading the record back cannot find: a foreign identity, and bytes, which become Base64 text."""
+    return (
+        type(event.key) is type(event.place) is type(event.request_id) is str
+        and (event.identity is None or isinstance(event.identity, Identity))
+    )  # fmt: skip
+
+
+def _wrong_type(event: Event) -> str:
+    return next((name for name in ("key", "place", "request_id") if type(getattr(event, name)) is not str), "identity")
 
 
 def _type(item: Item) -> str:

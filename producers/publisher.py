@@ -8,6 +8,7 @@ import atexit
 import functools
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -443,6 +444,7 @@ class LifecyclePublisher:
         self._starting = threading.Lock()
         if start:
             self._sender = Sender(self.node, incarnation, self._buffer, transport, self.config)
+            _close_with_worker(self)
         else:
             self._buffer.alarm = 1
 
@@ -464,6 +466,7 @@ class LifecyclePublisher:
                 except RuntimeError:  # the system gives no more threads: the next event tries again
                     self._buffer.alarm = 1
                     return False
+                _close_with_worker(self)
         return True
 
     def _after_fork(self) -> None:
@@ -482,6 +485,18 @@ _inherited: list[object] = []
 def _close_all() -> None:
     for publisher in list(_live):
         publisher.close()
+
+
+def _close_with_worker(publisher: LifecyclePublisher) -> None:
+    """A worker of multiprocessing ends without running atexit's handlers, only its own, which it forgets when it
+    begins: so they are set when a worker begins to publish, and again when one that has a publisher begins."""
+    if "multiprocessing.process" in sys.modules:
+        from multiprocessing.process import parent_process
+        from multiprocessing.util import Finalize, register_after_fork
+
+        if parent_process() is not None:
+            Finalize(None, publisher.close, exitpriority=0)
+        register_after_fork(publisher, lambda ours: Finalize(None, ours.close, exitpriority=0))
 
 
 def _fork_all() -> None:

@@ -286,7 +286,11 @@ class Sender:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         self.last_error = error.reason if isinstance(error, TransportError) else type(error).__name__
-        if not self._down:
+        if isinstance(error, RecordRejected):
+            if error.code not in self._told:
+                self._told.add(error.code)
+                log.error("a record was dropped: %s (said once; stats().dropped counts)", error)
+        elif not self._down:
             self._down = True
             log.warning("not delivered, will go on trying: %s", error)
 

@@ -12,7 +12,7 @@ class PublisherStats:
     buffer was at its bound), `closed` (published after `close`, or not acknowledged by its deadline), `rejected`
     (the other end will never take the record). `refused` by field: calls with arguments no event can hold, which got
     no sequence number. `records`, `bytes`: acknowledged. `failures`: attempts that were not; `last_error`: the last
-    one's reason, empty while all is well. `rejected_drops` and `full` drops show as gaps of their lanes.
+    one's reason, empty again after an outage. Drops for `full` and `rejected` show as gaps of their lanes.
     """
 
     node: str

@@ -1,0 +1,119 @@
+"""A real broker that dies under load, and one that was never there."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+from kvtrail.cli.local.kafka import KafkaBroker
+from kvtrail.cli.local.ports import free_ports
+from kvtrail.producers.kafka import KafkaTransport
+from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.schemas.config import KafkaConfig, PublisherConfig
+from kvtrail.streams.topics import ensure_topics
+
+from .reading import TENANT, decode, events, first_arrivals, gaps, read_topic, runs, until
+
+pytestmark = pytest.mark.kafka
+
+
+class Load:
+    """Two threads that publish until told to stop, and the number of their calls."""
+
+    def __init__(self, publisher: LifecyclePublisher) -> None:
+        self.made = 0
+        self._over = threading.Event()
+        self._publisher = publisher
+        self._counts = [0, 0]
+        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(2)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self.made = sum(self._counts)
+
+    def _work(self, thread: int) -> None:
+        while not self._over.wait(0.001):
+            n = self._counts[thread]
+            request = f"{thread}:{n}"
+            if n % 3:
+                self._publisher.hit(f"k{n % 50}", TENANT, store="kv", tier="nvme", request_id=request)
+            else:
+                self._publisher.create(f"k{n % 50}", TENANT, store="pool", tier="shared", request_id=request)
+            self._counts[thread] += 1
+
+
+@pytest.fixture
+def own(broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """A broker of one's own, with the topics."""
+    asyncio.run(ensure_topics(broker.config))
+    yield broker
+
+
+@pytest.mark.parametrize("ack_timeout_s", [30.0, 0.5], ids=["patient", "producer replaced"])
+def test_nothing_is_lost_or_out_of_order_when_the_broker_is_killed(own: KafkaBroker, ack_timeout_s: float) -> None:
+    transport = KafkaTransport(own.config, ack_timeout_s=ack_timeout_s)
+    publisher = LifecyclePublisher("gpu-1", transport, PublisherConfig(linger_s=0.01))
+    with Load(publisher) as load:
+        for _ in range(2):
+            sent = publisher.stats().sent
+            until(lambda sent=sent: publisher.stats().sent > sent + 200, "events arrive")  # type: ignore[misc]  # bound now
+            own.kill()
+            waiting = publisher.stats().buffered
+            until(lambda waiting=waiting: publisher.stats().buffered > waiting + 500, "events wait")  # type: ignore[misc]  # bound now
+            own.start()
+        sent = publisher.stats().sent
+        until(lambda: publisher.stats().sent > sent + 500, "events arrive again")
+    assert publisher.close(60)
+    stats = publisher.stats()
+    assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
+
+    batches = decode(value for _, _, value in read_topic(own.config))
+    arrived = first_arrivals(batches)
+    assert len(arrived) == load.made + 1
+    for home in {event.home for event in arrived}:
+        assert [event.seq for event in arrived if event.home == home] == list(
+            range(1, sum(event.home == home for event in arrived) + 1)
+        )
+    if ack_timeout_s < 1:
+        assert transport.producers_built > 1
+
+
+def test_a_broker_that_comes_late_gets_everything(tmp_path_factory: pytest.TempPathFactory) -> None:
+    port = free_ports(1)[0]
+    publisher = LifecyclePublisher.to_kafka("gpu-1", KafkaConfig(bootstrap=f"127.0.0.1:{port}"))
+    for n in range(1000):
+        publisher.hit(f"k{n}", TENANT, store="kv", tier="gpu")
+    until(lambda: publisher.stats().failures > 0, "the broker is missed")
+    assert publisher.stats().last_error == "KafkaConnectionError"
+    with KafkaBroker(tmp_path_factory.mktemp("late"), port=port) as broker:
+        asyncio.run(ensure_topics(broker.config))
+        assert publisher.flush(60)
+        assert publisher.stats().last_error == ""
+        assert publisher.close()
+        batches = decode(value for _, _, value in read_topic(broker.config))
+    assert [event.seq for event in events(batches)] == list(range(1, 1002))
+    assert {gaps(lane) for lane in runs(batches).values()} == {0}
+
+
+def test_a_dead_broker_costs_bounded_memory_and_close_still_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    publisher = LifecyclePublisher.to_kafka(
+        "gpu-1", KafkaConfig(bootstrap="127.0.0.1:1"), PublisherConfig(max_events=1000, close_s=0.2)
+    )
+    for n in range(5000):
+        publisher.hit(f"k{n}", TENANT, store="kv", tier="gpu")
+    until(lambda: publisher.stats().failures > 2, "several attempts fail")
+    assert publisher.stats().buffered <= 1002
+    assert not publisher.close()
+    stats = publisher.stats()
+    assert stats.sent == 0 and stats.accepted == stats.lost == 5001
+    flood = [record for record in caplog.records if record.name.startswith("aiokafka")]
+    assert len(flood) == len({(record.name, record.msg) for record in flood}), "each message once"
