@@ -1,0 +1,77 @@
+"""Queries for findings, by revision and by root cause."""
+
+from functools import partial
+
+from .query import ANY_TIME, Query
+from .results import Incident, TouchedRequest, struct
+from .rows import finding_from_row
+
+# Filters on what a revision may change come after the newest revision was chosen, never before.
+CURRENT = """SELECT * FROM findings WHERE event_time >= fromUnixTimestamp64Micro({since_us:Int64})
+    AND event_time <= fromUnixTimestamp64Micro({until_us:Int64}) ORDER BY id, revision DESC LIMIT 1 BY id"""
+
+FINDINGS_CURRENT = Query(
+    "findings_current",
+    "The newest revision of each finding, newest event first.",
+    f"""SELECT finding FROM ({CURRENT}) WHERE severity_rank >= {{min_rank:UInt8}}
+  AND ({{status:String}} = '' OR status = {{status:String}}) AND ({{cause:String}} = '' OR cause = {{cause:String}})
+  AND ({{cause_id:String}} = '' OR cause_id = {{cause_id:String}})
+  AND ({{tenant_id:String}} = '' OR creator_tenant = {{tenant_id:String}} OR requester_tenant = {{tenant_id:String}})
+ORDER BY event_time DESC, id LIMIT {{limit:UInt32}}""",
+    finding_from_row,
+    {"min_rank": 0, "status": "open", "cause": "", "cause_id": "", "tenant_id": "", "limit": 1000, **ANY_TIME},
+)
+FINDING_REVISIONS = Query(
+    "finding_revisions",
+    "Every revision of one finding, oldest first.",
+    "SELECT finding FROM findings WHERE id = {finding_id:String} ORDER BY revision LIMIT 1 BY revision",
+    finding_from_row,
+)
+FINDINGS_BY_REQUEST = Query(
+    "findings_by_request",
+    "The newest revision of each finding in which a request is a party, retracted ones included.",
+    """SELECT finding FROM findings WHERE id IN (
+    SELECT id FROM findings WHERE requester_request = {request_id:String} OR creator_request = {request_id:String})
+ORDER BY id, revision DESC LIMIT 1 BY id""",
+    finding_from_row,
+)
+FINDINGS_BY_KEY = Query(
+    "findings_by_key",
+    "The newest revision of each finding about a store key, retracted ones included.",
+    """SELECT finding FROM findings WHERE id IN (
+    SELECT id FROM findings WHERE key = {key:String} AND ({store:String} = '' OR store = {store:String}))
+ORDER BY id, revision DESC LIMIT 1 BY id LIMIT {limit:UInt32}""",
+    finding_from_row,
+    {"store": "", "limit": 10_000},
+)
+INCIDENTS = Query(
+    "incidents",
+    "Open findings by root cause, the loudest first.",
+    f"""SELECT cause_id, any(f.cause) AS cause, any(f.dimension) AS dimension, any(f.store) AS store,
+  any(f.key_origin) AS key_origin,
+  arraySort(groupUniqArrayIf(1000)(toString(f.requester_node), f.requester_node != '')) AS nodes,
+  argMax(f.severity, f.severity_rank) AS severity,
+  argMax(f.title, (f.severity_rank, -toUnixTimestamp64Micro(f.event_time))) AS title, count() AS findings,
+  uniqExact(f.key) AS keys, uniqExactIf(f.requester_request, f.requester_request != '') AS requests,
+  arraySort(groupUniqArrayIf(1000)(toString(f.creator_tenant), f.creator_tenant != '')) AS creator_tenants,
+  arraySort(groupUniqArrayIf(1000)(toString(f.requester_tenant), f.requester_tenant != '')) AS requester_tenants,
+  sum(f.reused_tokens) AS reused_tokens, countIf(f.complete = 0) AS incomplete,
+  toUnixTimestamp64Micro(min(f.event_time)) AS first_us, toUnixTimestamp64Micro(max(f.event_time)) AS last_us,
+  argMax(f.id, (f.severity_rank, -toUnixTimestamp64Micro(f.event_time))) AS example
+FROM ({CURRENT}) AS f WHERE f.status = 'open' AND f.severity_rank >= {{min_rank:UInt8}}
+  AND ({{cause_id:String}} = '' OR f.cause_id = {{cause_id:String}})
+GROUP BY cause_id ORDER BY max(f.severity_rank) DESC, last_us DESC, cause_id LIMIT {{limit:UInt32}}""",
+    partial(struct, kind=Incident),
+    {"min_rank": 0, "cause_id": "", "limit": 1000, **ANY_TIME},
+)
+INCIDENT_REQUESTS = Query(
+    "incident_requests",
+    "Every request an incident reached, in time order.",
+    f"""SELECT id AS finding_id, requester_request AS request_id, requester_tenant AS tenant_id, creator_tenant, key,
+  severity,
+  toUnixTimestamp64Micro(event_time) AS time_us
+FROM ({CURRENT}) WHERE status = 'open' AND cause_id = {{cause_id:String}}
+ORDER BY time_us, finding_id LIMIT {{limit:UInt32}}""",
+    partial(struct, kind=TouchedRequest),
+    {"limit": 10_000, **ANY_TIME},
+)

@@ -1,0 +1,103 @@
+"""Named queries: the only place SELECTs over the store are written.
+
+`EVENTS_BY_REQUEST.run(client, request_id="r-1")` gives typed rows. Parameters that have a default may be left out; an
+empty string or array means *any*. `since_us`, `until_us` bound the producer's event time, microseconds since the epoch.
+"""
+
+from typing import Any
+
+from .audit_queries import (
+    FINDING_IDS_BY_PREFIX,
+    FINDINGS_LOUDEST,
+    FRESHNESS,
+    KEYS_BY_PREFIX,
+    LIFE_OF_KEY,
+    REFUSED_AT_HOMES,
+)
+from .event_queries import (
+    BARRIERS,
+    BLAST_RADIUS,
+    COVERAGE,
+    EVENT_COLUMNS,
+    EVENT_TAIL,
+    EVENTS_BY_ID,
+    EVENTS_BY_KEY,
+    EVENTS_BY_REQUEST,
+    EVENTS_BY_TRACE,
+    EVENTS_OF_FINDING,
+    INSTANCE_HISTORY,
+    PROVENANCE,
+    RECORD,
+    RESOLUTIONS,
+)
+from .finding_queries import (
+    FINDING_REVISIONS,
+    FINDINGS_BY_KEY,
+    FINDINGS_BY_REQUEST,
+    FINDINGS_CURRENT,
+    INCIDENT_REQUESTS,
+    INCIDENTS,
+)
+from .operation_queries import (
+    BATCH_GAPS,
+    DEAD_LETTER_COLUMNS,
+    DEAD_LETTER_COUNTS,
+    DEAD_LETTERS,
+    DUPLICATES,
+    FACTS,
+    HIT_RATES,
+    INGESTION_LAG,
+    LANE_INTERVALS,
+    PUBLISH_TO_QUERYABLE,
+    RATES,
+    STORED_UNTIL,
+)
+from .query import FAR_FUTURE_US, FAR_PAST_US, Query
+
+QUERIES: tuple[Query[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Query))
+"""Every named query, for tests and documentation."""
+
+__all__ = [
+    "BARRIERS",
+    "BATCH_GAPS",
+    "BLAST_RADIUS",
+    "COVERAGE",
+    "DEAD_LETTERS",
+    "DEAD_LETTER_COLUMNS",
+    "DEAD_LETTER_COUNTS",
+    "DUPLICATES",
+    "EVENTS_BY_ID",
+    "EVENTS_BY_KEY",
+    "EVENTS_BY_REQUEST",
+    "EVENTS_BY_TRACE",
+    "EVENTS_OF_FINDING",
+    "EVENT_COLUMNS",
+    "EVENT_TAIL",
+    "FACTS",
+    "FAR_FUTURE_US",
+    "FAR_PAST_US",
+    "FINDINGS_BY_KEY",
+    "FINDINGS_BY_REQUEST",
+    "FINDINGS_CURRENT",
+    "FINDINGS_LOUDEST",
+    "FINDING_IDS_BY_PREFIX",
+    "FINDING_REVISIONS",
+    "FRESHNESS",
+    "HIT_RATES",
+    "INCIDENTS",
+    "INCIDENT_REQUESTS",
+    "INGESTION_LAG",
+    "INSTANCE_HISTORY",
+    "KEYS_BY_PREFIX",
+    "LANE_INTERVALS",
+    "LIFE_OF_KEY",
+    "PROVENANCE",
+    "PUBLISH_TO_QUERYABLE",
+    "QUERIES",
+    "RATES",
+    "RECORD",
+    "REFUSED_AT_HOMES",
+    "RESOLUTIONS",
+    "STORED_UNTIL",
+    "Query",
+]
