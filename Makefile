@@ -1,0 +1,33 @@
+# Everything runs from .venv, which the first target that needs it makes. Set TORCH=cpu for PyTorch's small CPU wheel,
+# PYTHON=... for another interpreter (tools/install says more).
+BIN := .venv/bin
+.PHONY: help install demo tour up test lint format check-docs bench lock clean
+
+help:       ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+install: .venv/.everything ## .venv with everything
+demo: install ## the incident, live: real model, real Kafka, real ClickHouse engine
+	@$(BIN)/kvtrail demo
+tour: .venv/.base ## the same incident from a recording: no broker, no torch, seconds
+	@$(BIN)/kvtrail tour
+up: install ## the local stack until Ctrl-C
+	@$(BIN)/kvtrail up
+test: install ## everything the tests need, then the tests (ARGS="-k name")
+	@$(BIN)/python -m kvtrail.cli.local && $(BIN)/pytest $(ARGS)
+lint: install ## ruff, mypy, import rules
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=.venv/typing $(BIN)/mypy -p kvtrail && $(BIN)/lint-imports
+format: install ## let ruff format and fix
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+check-docs: install ## generated files are up to date and links lead somewhere
+	@$(BIN)/pytest -q tests/test_docs.py
+bench: install ## measured budgets
+	@$(BIN)/python -m kvtrail.benchmarks
+lock: install ## constraints.txt anew (UPGRADE=--upgrade for newer versions)
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --all-extras --no-header --no-annotate $(UPGRADE) pyproject.toml -o constraints.txt
+clean:      ## .venv and caches; the local stack's data stays
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.venv/.everything: pyproject.toml constraints.txt tools/install
+	@tools/install
+.venv/.base: pyproject.toml constraints.txt tools/install
+	@tools/install base
