@@ -178,7 +178,7 @@ def test_what_goes_over_the_bound_is_dropped_and_shows_as_a_gap() -> None:
     publisher.node_start()
     for n in range(9):
         publisher.hit(f"a{n}", TENANT, store="kv", tier="gpu")
-    until(lambda: not publisher._buffer.queue, "the sender has taken all of them")
+    until(lambda: publisher._buffer.staged == 10, "the sender has taken all of them")
     for n in range(5):
         publisher.hit(f"b{n}", TENANT, store="kv", tier="gpu")
     publisher.hit("c", TENANT, store="kv", tier="gpu", owner="gpu-2")
@@ -202,7 +202,7 @@ def test_a_loss_at_the_end_of_a_lane_is_made_visible_by_a_heartbeat() -> None:
     publisher = LifecyclePublisher("gpu-1", memory, PublisherConfig(max_events=2, linger_s=0))
     publisher.node_start()
     publisher.hit("k", TENANT, store="kv", tier="gpu")
-    until(lambda: not publisher._buffer.queue, "the sender has taken both")
+    until(lambda: publisher._buffer.staged == 2, "the sender has taken both")
     publisher.invalidate(store="pool", tier="shared", scope="store")
     memory.down = False
     assert publisher.close(30)
