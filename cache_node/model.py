@@ -3,9 +3,12 @@
 torch and transformers are imported when a model is loaded, never before; nothing is fetched from a network.
 """
 
+import functools
 import importlib.util
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +104,22 @@ def load_model(path: Path | None = None, name: str = NAME) -> LanguageModel:
     torch.set_num_threads(min(THREADS, os.cpu_count() or 1))
     logging.getLogger("transformers").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # no annotations upstream
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        str(path.parent), gguf_file=path.name, dtype=torch.float32
-    )
+    with _parsed_once():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=torch.float32
+        )
     return LanguageModel(name, model.train(False), tokenizer, digest_weights([path]))
+
+
+@contextmanager
+def _parsed_once() -> Iterator[None]:
+    """transformers parses a GGUF file four times for one model, 150 000 fields each; inside this block it is once."""
+    import gguf
+
+    reader = gguf.GGUFReader
+    gguf.GGUFReader = functools.cache(reader)  # type: ignore[assignment,misc]  # a class is replaced by its factory
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = reader  # type: ignore[misc]  # as it was
