@@ -1,0 +1,98 @@
+"""`kvtrail config check` as a person uses it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from kvtrail.cli.main import kvtrail
+from kvtrail.schemas.config import Config
+from kvtrail.schemas.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("KVTRAIL_")]:
+        monkeypatch.delenv(name)
+
+
+def check(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(kvtrail, ["config", "check", *arguments], env=environ)
+
+
+def line(result: Result, field: str) -> list[str]:
+    return next(row.split() for row in result.output.splitlines() if row.split()[0] == field)
+
+
+def test_every_field_is_shown_with_value_default_and_source(tmp_path: Path) -> None:
+    file = tmp_path / "kvtrail.toml"
+    file.write_text('deployment = "fleet"\n[kafka]\npartitions = 8\ncompression = "zstd"\n')
+    result = check("--config", str(file), KVTRAIL_KAFKA__PARTITIONS="16")
+    assert result.exit_code == 0, result.output
+    assert line(result, "deployment") == ["deployment", "fleet", "default", str(file)]
+    assert line(result, "kafka.partitions") == ["kafka.partitions", "16", "4", "KVTRAIL_KAFKA__PARTITIONS"]
+    assert line(result, "kafka.compression") == ["kafka.compression", "zstd", "none", str(file)]
+    assert line(result, "kafka.replication") == ["kafka.replication", "1", "1", "default"]
+    for name, section in Config():
+        for inner in type(section).model_fields if name != "deployment" else []:
+            assert f"\n{name}.{inner} " in result.output
+
+
+def test_secrets_are_not_printed() -> None:
+    result = check(
+        KVTRAIL_CLICKHOUSE__PASSWORD="hush",
+        KVTRAIL_CLICKHOUSE__URL="http://me:hush@127.0.0.1:1",
+        KVTRAIL_SERVE__TOKEN="hush",
+    )
+    assert result.exit_code == 0
+    assert "hush" not in result.output
+    assert line(result, "clickhouse.password")[1] == "(set)"
+    assert line(result, "clickhouse.url")[1] == "http://(credentials)@127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("KVTRAIL_KAFKA__PARTITIONS", "kafka.partitions"), ("KVTRAIL_KAFKA__NOSUCH", "kafka.nosuch")]
+)
+def test_an_invalid_setting_is_marked_named_and_never_shown(name: str, field: str) -> None:
+    result = check(**{name: "sesame"})
+    assert isinstance(result.exception, ConfigError)  # `main` makes it one line and exit status 2
+    assert result.exception.field == field
+    assert line(result, field)[1] in ("(invalid)", "(unknown)")
+    assert "sesame" not in result.output + str(result.exception)
+
+
+def test_a_file_that_is_not_toml_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[kafka\n")
+    result = check("--config", str(tmp_path / "bad.toml"))
+    assert isinstance(result.exception, ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("environ", "warning"),
+    [
+        ({"PUBLISHER__MAX_EVENTS": "10"}, "publisher.envelope_events exceeds"),
+        ({"PUBLISHER__ENVELOPE_BYTES": "9000000"}, "message.max.bytes"),
+        ({"JUDGING__HORIZON_S": "864000"}, "judging.horizon_s is longer than kvtrail.lifecycle"),
+        ({"JUDGING__HORIZON_S": "86400000"}, "judging.horizon_s is longer than retention.events_days"),
+        ({"CLICKHOUSE__URL": "http://db.example:8123", "CLICKHOUSE__PASSWORD": "x"}, "in the clear"),
+        ({"CLICKHOUSE__URL": "http://me:x@127.0.0.1:1"}, "holds credentials"),
+        ({"KAFKA__BOOTSTRAP": "127.0.0.1:1,broker.example:9092"}, "kafka.replication is 1"),
+        ({"SERVE__HOST": "0.0.0.0"}, "serve.token is not set"),
+    ],
+)
+def test_contradictions_are_warned_about(environ: dict[str, str], warning: str) -> None:
+    result = check(**{f"KVTRAIL_{name}": value for name, value in environ.items()})
+    assert result.exit_code == 0, result.output
+    assert warning in result.output
+
+
+def test_a_secret_given_twice_is_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    result = check(KVTRAIL_CLICKHOUSE__PASSWORD="y", KVTRAIL_CLICKHOUSE__PASSWORD_FILE=str(tmp_path / "secret"))
+    assert "warning: clickhouse.password and clickhouse.password_file are both set: the file wins" in result.output
+
+
+def test_defaults_and_local_addresses_warn_of_nothing() -> None:
+    for address in ("localhost:9092", "127.0.0.1:9092", "[::1]:9092"):
+        result = check(KVTRAIL_KAFKA__BOOTSTRAP=address)
+        assert "warning" not in result.output
