@@ -42,25 +42,25 @@ def render_table(history: History, *, width: int | None = None, colour: bool = F
     days = {wording.day(row.event.time_us) for row in shown}
     columns = _Columns(shown, dated=len(days) > 1)
     head = f"{days.pop()}, times in UTC" if len(days) == 1 else "times in UTC"
-    return "\n".join([_paint(head, "2", colour), *(columns.line(line, width, colour) for line in lines)])
+    return "\n".join([paint(head, "2", colour), *(columns.line(line, width, colour) for line in lines)])
 
 
 def render_verdict(verdict: Verdict, *, width: int | None = None, colour: bool = False) -> str:
     """The verdict in short paragraphs: what happened, what to do now, what is not known, what it rests on."""
     headline = wording.clean(verdict.headline)
-    out = [_paint(f"Verdict: {headline}", _OUTCOMES[verdict.outcome], colour)]
+    out = [paint(f"Verdict: {headline}", _OUTCOMES[verdict.outcome], colour)]
     for sentence in verdict.happened:
-        out += _wrap(sentence, "  ", "  ", width)
+        out += wrap(sentence, "  ", "  ", width)
     for title, lines, numbered in (
         ("What to do now", verdict.steps, True),
         ("Not known", verdict.unknown, False),
         ("Evidence", verdict.evidence, False),
     ):
         if lines:
-            out += ["", _paint(title, "1", colour)]
+            out += ["", paint(title, "1", colour)]
         for index, line in enumerate(lines, 1):
             mark = f"  {index}. " if numbered else "  - "
-            out += _wrap(line, mark, " " * len(mark), width)
+            out += wrap(line, mark, " " * len(mark), width)
     return "\n".join(out)
 
 
@@ -154,7 +154,7 @@ class _Columns:
         if isinstance(line, Fold):
             who = f" of {wording.listing(map(wording.name, line.tenants))}" if line.tenants else ""
             text = f"{INDENT}… {wording.plural(line.events, 'more event')}{who}"
-            return "\n".join(_paint(part, "2", colour) for part in _wrap(text.strip(), INDENT, INDENT, width))
+            return "\n".join(paint(part, "2", colour) for part in wrap(text.strip(), INDENT, INDENT, width))
         event = line.event
         key, tenant = self.cells(event)
         stamp = wording.clock(event.time_us)
@@ -174,14 +174,14 @@ def _shade(row: Row) -> str:
     finding = row.finding
     if finding is None:
         return "33"
-    return _COLOURS.get(finding.severity, "36") if finding.status == "open" else "2"
+    return severity_colour(finding.severity) if finding.status == "open" else "2"
 
 
 def _finish(first: str, cells: Sequence[str], head: str, told: str, shade: str, width: int | None, colour: bool) -> str:
     told = wording.clean(told)
     inline = f"{first}   ← {told}" if told else first
     if width is None or len(inline) <= width:
-        return f"{first}   {_paint('← ' + told, shade, colour)}" if told else first
+        return f"{first}   {paint('← ' + told, shade, colour)}" if told else first
     lines = [head]
     for cell in cells:
         if len(lines[-1]) + 2 + len(cell.rstrip()) > width and lines[-1].strip():
@@ -190,11 +190,17 @@ def _finish(first: str, cells: Sequence[str], head: str, told: str, shade: str, 
             lines[-1] += "  " + cell
     lines = [line.rstrip() for line in lines]
     if told:
-        lines += [_paint(part, shade, colour) for part in _wrap(told, f"{INDENT}← ", f"{INDENT}  ", width)]
+        lines += [paint(part, shade, colour) for part in wrap(told, f"{INDENT}← ", f"{INDENT}  ", width)]
     return "\n".join(lines)
 
 
-def _wrap(text: str, first: str, rest: str, width: int | None) -> list[str]:
+def severity_colour(severity: Severity) -> str:
+    """The ANSI code a severity is shown in."""
+    return _COLOURS.get(severity, "36")
+
+
+def wrap(text: str, first: str, rest: str, width: int | None) -> list[str]:
+    """`text` in lines of `width` behind `first` and, from the second on, `rest`; one line without `width`."""
     text = wording.clean(text)
     if width is None:
         return [first + text]
@@ -203,7 +209,8 @@ def _wrap(text: str, first: str, rest: str, width: int | None) -> list[str]:
     ) or [first + text]
 
 
-def _paint(text: str, code: str, colour: bool) -> str:
+def paint(text: str, code: str, colour: bool) -> str:
+    """`text` in an ANSI colour, its indentation left alone; as it is where `colour` is false."""
     if not colour:
         return text
     lead = text[: len(text) - len(text.lstrip())]

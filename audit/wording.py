@@ -135,3 +135,8 @@ def listing(names: Iterable[str], most: int = 5) -> str:
     if len(shown) < 2:
         return "".join(shown)
     return ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter first, and the rest as it is."""
+    return text[:1].upper() + text[1:]

@@ -45,7 +45,8 @@ REFUSED_AT_HOMES = Query(
     "refused_at_homes",
     "Refused records and events of these homes, by when they were refused.",
     """SELECT home, uniqExact(topic, partition_id, record_offset, ifNull(event_index, -1)) AS letters FROM dead_letters
-WHERE (empty({homes:Array(String)}) OR home IN {homes:Array(String)}) AND at >= fromUnixTimestamp64Micro({since_us:Int64})
+WHERE (empty({homes:Array(String)}) OR home IN {homes:Array(String)})
+  AND at >= fromUnixTimestamp64Micro({since_us:Int64})
   AND at <= fromUnixTimestamp64Micro({until_us:Int64}) GROUP BY home ORDER BY home""",
     partial(struct, kind=RefusedAt),
     {"homes": [], **ANY_TIME},
