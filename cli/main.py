@@ -45,6 +45,17 @@ EXTRAS = {
 }
 """Top-level module -> the extra that brings it."""
 
+NEEDS = {
+    "demo": "streams,local,audit,node",
+    "up": "streams,local,audit",
+    "detect": "streams",
+    "sink": "streams",
+    "init": "streams",
+    "store": "local",
+    "dashboards": "dashboards",
+}
+"""Command -> the extras that it needs whole, whichever module is missed first."""
+
 
 class Lazy(click.Group):
     """A group that imports a command's module only when that command is run or asked for help."""
@@ -73,10 +84,13 @@ def kvtrail() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; an error of ours becomes one line on stderr and exit status 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        kvtrail.main(args=None if argv is None else list(argv), prog_name="kvtrail")
+        kvtrail.main(args=words, prog_name="kvtrail")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is not None and words:
+            extra = NEEDS.get(words[0], extra)
         if extra is None:
             raise
         _fail(
