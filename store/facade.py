@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import SecretStr
 
 from .embedded import Answer, Engine, EngineError
+from .native import with_revision
 
 log = logging.getLogger("kvtrail.store")
 
@@ -154,6 +155,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _run(self, params: dict[str, str], body: bytes, read_only: bool) -> None:
         if self.headers.get_content_type() == "multipart/form-data":
             body = self._form(params, body)
+        if "1" in (params.get("compress"), params.get("decompress")):
+            raise EngineError(
+                48, "Code: 48. DB::Exception: Use HTTP compression (gzip) or none, not compress=1. (NOT_IMPLEMENTED)"
+            )
         query = params.get("query", "").encode()
         text = query + b"\n" + body if query and body else query or body
         if not text.strip():
@@ -166,7 +171,10 @@ class _Handler(BaseHTTPRequestHandler):
             default_format=params.get("default_format") or self.headers.get("X-ClickHouse-Format") or "TabSeparated",
             read_only=read_only,
         )
-        self._send(HTTPStatus.OK, answer.data, self._headers(answer, params))
+        data = answer.data
+        if answer.format == "Native" and params.get("client_protocol_version", "").isdecimal():
+            data = with_revision(data, int(params["client_protocol_version"]))
+        self._send(HTTPStatus.OK, data, self._headers(answer, params))
 
     def _headers(self, answer: Answer, params: Mapping[str, str]) -> dict[str, str]:
         engine = self.server.facade.engine
