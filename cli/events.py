@@ -1,0 +1,173 @@
+"""`kvtrail events tail`: lifecycle events straight from the broker, one line an event."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import click
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from ..audit import wording
+from ..audit.render import details, operation
+from ..schemas.config import KafkaConfig, load_config
+from ..schemas.envelope import EnvelopeDecoder, encode_plain
+from ..schemas.errors import BrokerError
+from ..schemas.events import EVENT_TYPES, Event
+from ..schemas.topics import LIFECYCLE
+
+_POLL_MS = 200
+_PATIENCE_S = 10.0
+
+
+class Wanted(NamedTuple):
+    """Which events to show; an empty field means any."""
+
+    types: tuple[str, ...] = ()
+    tenant: str = ""
+    key: str = ""
+
+    def takes(self, event: Event) -> bool:
+        """Whether the event is wanted. `key` may be the beginning of a key, as people are shown it."""
+        if self.types and event.type not in self.types:
+            return False
+        if self.tenant and (event.identity is None or event.identity.tenant_id != self.tenant):
+            return False
+        return event.key.startswith(self.key)
+
+
+class Seen(NamedTuple):
+    """A decoded event, or what a refused record says of itself, in the order of the log."""
+
+    place: tuple[int, int, int, int]
+    event: Event | None
+    text: str
+
+
+@click.group()
+def events() -> None:
+    """Look at the event stream."""
+
+
+@events.command()
+@click.option("--type", "types", multiple=True, type=click.Choice(EVENT_TYPES), help="Only these types; repeatable.")
+@click.option("--tenant", default="", help="Only events of this tenant.")
+@click.option("--key", default="", help="Only this store key, or keys that begin so.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until stopped.")
+@click.option("--last", "-n", default=20, type=click.IntRange(min=0), show_default=True, help="Events to begin with.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, which `kvtrail judge` reads.")
+def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int, as_json: bool) -> None:
+    """Print the newest events, in the broker's order; with --follow, the coming ones too.
+
+    It reads without a group and changes nothing. What the broker has, this shows: also events that the sink or the
+    detectors have not processed yet, and records that were refused.
+    """
+    wanted = Wanted(types, tenant, key.removesuffix("…"))
+    show = _as_json if as_json else _as_line
+
+    def tell(seen: Seen) -> None:
+        line = show(seen)
+        if line:
+            click.echo(line)
+
+    try:
+        asyncio.run(_tail(load_config().kafka, wanted, last, follow, tell))
+    except KeyboardInterrupt:
+        pass
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise BrokerError(
+            f"the events cannot be read ({type(error).__name__}).",
+            field="kafka.bootstrap",
+            remedy="Check the address, and that `kvtrail up` or your broker is running.",
+        ) from error
+
+
+async def _tail(kafka: KafkaConfig, wanted: Wanted, last: int, follow: bool, tell: Callable[[Seen], None]) -> None:
+    consumer = AIOKafkaConsumer(LIFECYCLE, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await consumer.start()
+            partitions = await _partitions(consumer)
+            ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
+            starts: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
+        for partition in partitions:
+            # A record holds one event or more, so the last events are in the last records. What is filtered out
+            # may be most of them: then everything is read.
+            first = starts[partition] if any(wanted) and last else max(starts[partition], ends[partition] - last)
+            consumer.seek(partition, first)
+        newest: deque[Seen] = deque(maxlen=last)
+        async with aclosing(_read(consumer, wanted, ends)) as found:
+            async for seen in found:
+                newest.append(seen)
+        for seen in sorted(newest, key=lambda seen: seen.place):
+            tell(seen)
+        if follow:
+            async with aclosing(_read(consumer, wanted, None)) as found:
+                async for seen in found:
+                    tell(seen)
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(consumer: Any) -> list[TopicPartition]:
+    until = time.monotonic() + _PATIENCE_S / 2
+    while time.monotonic() < until:
+        if LIFECYCLE in await consumer.topics() and consumer.assignment():
+            return sorted(consumer.assignment())
+        await asyncio.sleep(_POLL_MS / 1000)
+    raise BrokerError(
+        f"topic {LIFECYCLE} does not exist.",
+        field="kafka.bootstrap",
+        remedy="`kvtrail up` makes it; check that this is the right broker.",
+    )
+
+
+async def _read(consumer: Any, wanted: Wanted, ends: dict[TopicPartition, int] | None) -> AsyncGenerator[Seen, None]:
+    """Wanted events up to `ends`, or for ever. While it follows, each poll is put in the broker's order."""
+    decoder = EnvelopeDecoder()
+    left = {partition for partition, end in (ends or {}).items() if await consumer.position(partition) < end}
+    while ends is None or left:
+        chunk: list[Seen] = []
+        for partition, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+            for record in records:
+                chunk += _unpack(decoder, record, wanted)
+            if ends is not None and await consumer.position(partition) >= ends[partition]:
+                left.discard(partition)
+        for seen in sorted(chunk, key=lambda seen: seen.place):
+            yield seen
+
+
+def _unpack(decoder: EnvelopeDecoder, record: Any, wanted: Wanted) -> list[Seen]:
+    batch = decoder.decode(record.value or b"")
+    place = (record.timestamp, record.partition, record.offset)
+    found = [Seen((*place, event.seq), event, "") for event in batch.events if wanted.takes(event)]
+    if not any(wanted):
+        where = f"{LIFECYCLE}/{record.partition}/{record.offset}"
+        for reject in batch.rejects:
+            text = f"refused        {where}  {wording.clean(str(reject.error))}"
+            found.append(Seen((*place, reject.seq or 0), None, f"{wording.clock(record.timestamp * 1000)} {text}"))
+    return found
+
+
+def _as_line(seen: Seen) -> str:
+    event = seen.event
+    if event is None:
+        return seen.text
+    line = [f"{wording.clock(event.time_us)} {operation(event):<16}"]
+    if event.key:
+        line.append(f"key={wording.person_key(event.key)}")
+    if event.identity is not None:
+        line.append(f"tenant={wording.column(event.identity.tenant_id)}")
+    line += details(event)
+    if event.key:
+        line.append(f"tier={event.tier}")
+    if event.request_id:
+        line.append(f"request={wording.column(event.request_id)}")
+    return "  ".join([*line, f"home={wording.column(event.home)}", f"seq={event.seq}"])
+
+
+def _as_json(seen: Seen) -> str:
+    return encode_plain(seen.event).decode() if seen.event is not None else ""
