@@ -35,8 +35,8 @@ RULES: tuple[AlertRule, ...] = (
         runbook="critical-finding.md",
         severity="page",
         summary="A cached entry was served to somebody it does not belong to.",
-        description="Run `kvtrail findings --open`, then `kvtrail investigate --finding ID`. If it is still happening, "
-        "bump the epoch: it makes the wrong entries unreachable on the next request.",
+        description="Run `kvtrail findings --severity critical`, then `kvtrail investigate --finding ID`. If it is "
+        "still happening, bump the epoch: it makes the wrong entries unreachable on the next request.",
     ),
     AlertRule(
         uid="kvtrail-events-stopped",
