@@ -23,7 +23,7 @@ from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
 from .factfeed import FactFeed
-from .membership import FencingWatch, InstanceLock, leave_group
+from .membership import FencingWatch, InstanceLock, leave_group, lost_membership
 from .partition import Delivery, PartitionTask, Services
 from .process import Stopping, die
 from .records import Record
@@ -31,6 +31,7 @@ from .statetopic import StateTopic
 from .topics import ensure_topics
 
 GROUP = "kvtrail-detect"
+_WATCH_S = 1.0
 
 _log = logging.getLogger("kvtrail.streams.detector")
 
@@ -121,8 +122,7 @@ class Detector:
         app = build_app(self._config)
         self._attach(app)
         await app.start()
-        # Faust marks a worker as running only through its own command; a crash is seen here instead.
-        crash = asyncio.create_task(_crashed(app))
+        crash = asyncio.create_task(_failure(app))
         await self._wait(self._assigned.wait(), crash)
         if not self._stopping.requested:
             _log.info("ready: detector", extra={"partitions": sorted(self._owned), "facts": self._facts.facts})
@@ -136,7 +136,7 @@ class Detector:
         waiter.cancel()
         stop.cancel()
         if crash.done():
-            die("Faust crashed", crash.result())
+            die("Faust has crashed or lost its membership", crash.result())
 
     async def _stop(self, app: faust.App) -> None:
         """Take in nothing more, finish what is in hand, save, commit, leave."""
@@ -243,9 +243,18 @@ def _died(task: "asyncio.Task[None]") -> None:
         die(str(error) if isinstance(error, KvtrailError) else f"{task.get_name()} failed", error)
 
 
-async def _crashed(app: faust.App) -> BaseException:
-    await app._crashed.wait()
-    return app.crash_reason or RuntimeError("unknown reason")
+async def _failure(app: Any) -> BaseException:
+    """Waits until Faust crashes, or until it only looks alive."""
+    while True:
+        try:
+            await asyncio.wait_for(app._crashed.wait(), _WATCH_S)
+        except TimeoutError:
+            consumer = app.consumer._thread._consumer
+            lost = lost_membership(consumer) if consumer is not None else None
+            if lost is not None:
+                return lost
+        else:
+            return app.crash_reason or RuntimeError("unknown reason")
 
 
 def run_detector(config: Config) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
@@ -81,6 +82,19 @@ class FencingWatch(logging.Handler):
         """Listen to aiokafka's group coordinator."""
         logging.getLogger("aiokafka.consumer.group_coordinator").addHandler(self)
         return self
+
+
+def lost_membership(consumer: AIOKafkaConsumer) -> BaseException | None:
+    """Why the client has stopped coordinating; None while it has not.
+
+    aiokafka parks an error it cannot handle (among them being fenced, which it does not know) until somebody polls
+    with its own `getmany`. Faust fetches past that, and would sit there for ever: alive, silent, without a partition.
+    """
+    coordinator = consumer._coordinator
+    error: BaseException | None = coordinator._pending_exception
+    if error is None and coordinator._coordination_task.done() and not coordinator._closing.done():
+        error = coordinator._coordination_task.exception()
+    return error
 
 
 class _LeaveResponse(Response):  # type: ignore[misc]  # aiokafka has no types
