@@ -1,30 +1,351 @@
 """The judge of one partition: lifecycle events in, finding revisions out."""
 
+from collections.abc import Callable
+
 from ..schemas.config import JudgingConfig
+from ..schemas.dimensions import TENSORS
 from ..schemas.envelope import Batch
+from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
 from ..schemas.findings import Finding
+from ..schemas.identity import Identity
+from .comparison import Comparator
 from .factbook import FactBook
+from .findings import Findings
+from .interning import Identities
+from .ledger.addresses import COMMIT
+from .ledger.barriers import Barrier
+from .ledger.home import Held, Home, address_of, scope_of
+from .ledger.lanes import Lane
+from .ledger.rows import Mark, Rare, Row
+from .revisions import Revisions
+from .stream import StreamWatch
+from .trial import Trial
+from .verdicts import Context
 
 
 class Judge:
-    """Folds one partition's records into a ledger and judges them. Pure: no clock, no randomness, no I/O."""
+    """Folds one partition's records into a ledger and judges them. Pure: no clock, no randomness, no I/O.
+
+    What may still change is held and judged again when a missing event, a late create or an identity arrives; all
+    else is final when it is first judged.
+    """
 
     def __init__(self, settings: JudgingConfig, deployment: str, facts: FactBook) -> None:
         self.settings, self.deployment, self.facts = settings, deployment, facts
+        self.identities = Identities()
+        self.comparator = Comparator(self.identities)
+        self.context = Context(
+            settings=settings,
+            identities=self.identities,
+            comparator=self.comparator,
+            facts=facts,
+            skew_us=round(settings.skew_s * 1e6),
+            horizon_us=round(settings.horizon_s * 1e6),
+        )
+        self.homes: dict[str, Home] = {}
+        self.lanes: list[Lane] = []
+        self.position = 0
+        self.counts: dict[str, int] = {}
+        self.revisions = Revisions()
+        self.findings = Findings(deployment, self.identities)
+        self.stream = StreamWatch(self.revisions, self.findings, self.context)
+        self.trial = Trial(self.context, self.findings, self.revisions)
+        self._handlers: dict[type, Callable[[Home, Held, bool], None]] = {
+            Create: self._create,
+            Hit: self._hit,
+            Commit: self._commit,
+            Expire: self._expire,
+            Invalidate: self._invalidate,
+            NodeStart: self._node_start,
+            Resolve: self._resolve,
+            RequestEnd: self._request_end,
+        }
 
     def batch(self, batch: Batch, append_us: int) -> list[Finding]:
         """Judge one record, appended at `append_us`. New finding revisions, in order."""
-        raise NotImplementedError
+        if batch.first is None or batch.last is None:
+            return []
+        self.stream.facts(append_us)
+        home = self.homes.get(batch.home)
+        if home is None:
+            home = self.homes[batch.home] = Home(batch.home, self.identities)
+        time_us = batch.events[0].time_us if batch.events else self.stream.newest_us
+        lane = self._lane(home, batch.node, batch.incarnation, time_us)
+        for event in batch.events:
+            self._event(home, lane, event, append_us)
+        for reject in batch.rejects:
+            if reject.seq is not None:
+                lane.blind = True
+                self.position += 1
+                lane.take(reject.seq, self.position)
+                self._after(home, lane)
+        self.stream.gaps(home, lane)
+        return self.revisions.drain()
+
+    def stats(self) -> dict[str, int | dict[str, int]]:
+        """Counts for metrics: events per type, duplicates, live rows, comparisons and coverage per dimension."""
+        covered: dict[str, int] = {}
+        compared = 0
+        for comparison in self.comparator.memo.values():
+            compared += comparison.hits
+            for name in comparison.compared:
+                covered[name] = covered.get(name, 0) + comparison.hits
+        live = sum(1 for home in self.homes.values() for row in home.addresses if row.end is None)
+        held = sum(len(home.held_order) for home in self.homes.values())
+        return {**self.counts, "live": live, "held": held, "compared": compared, "coverage": covered}
 
     def dump(self) -> bytes:
         """The exact state: `load` continues with the same future findings."""
-        raise NotImplementedError
+        from .snapshot import dump
+
+        return dump(self)
 
     @classmethod
     def load(cls, raw: bytes, settings: JudgingConfig, deployment: str, facts: FactBook) -> "Judge":
-        """A judge that continues from `dump`."""
-        raise NotImplementedError
+        """A judge that continues from `dump`. Raises `SnapshotError` for what is none."""
+        from .snapshot import restore
 
-    def stats(self) -> dict[str, int | dict[str, int]]:
-        """Counts for metrics: events, duplicates, hits, live entries, coverage per dimension."""
-        raise NotImplementedError
+        return restore(cls(settings, deployment, facts), raw)
+
+    def _lane(self, home: Home, node: str, incarnation: str, time_us: int) -> Lane:
+        lane, new = home.lane(len(self.lanes), node, incarnation, time_us, self.context.skew_us)
+        if new:
+            self.lanes.append(lane)
+        return lane
+
+    def _event(self, home: Home, lane: Lane, event: Event, append_us: int) -> None:
+        self.position += 1
+        first = not lane.runs
+        order = lane.take(event.seq, self.position)
+        if order is None:
+            self.counts["duplicates"] = self.counts.get("duplicates", 0) + 1
+            self.stream.repeated(home, lane, event)
+            return
+        if event.time_us > lane.last_us:
+            lane.last_us = event.time_us
+        kind = event.type
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.stream.seen(event.time_us)
+        if first and lane.node == home.owner:
+            self._restarted(home, lane, event)
+        filled = home.note_gaps(lane)
+        handler = self._handlers.get(type(event.body))
+        if handler is not None:
+            held = Held(event, order, append_us, lane, self.identities.intern(event.identity))
+            handler(home, held, lane.is_late(order))
+        if home.gapped or filled:
+            self.stream.gaps(home, lane, event)
+        if filled:
+            self._settle(home)
+
+    def _after(self, home: Home, lane: Lane) -> None:
+        if home.note_gaps(lane):
+            self._settle(home)
+
+    def _settle(self, home: Home) -> None:
+        """The last gap was filled: everything held is judged on the whole history, and most of it is final."""
+        home.addresses.settle()
+        held = home.all_held()
+        for one in held:
+            self.trial.judge(home, one, "the missing events arrived")
+        done = [one for one in held if not self.trial.may_change(home, one)]
+        home.release(done)
+        self.trial.settle(done)
+
+    def _again(self, home: Home, held: list[Held], reason: str) -> None:
+        for one in sorted(held, key=lambda one: one.order):
+            self.trial.judge(home, one, reason)
+
+    def _judge(self, home: Home, held: Held) -> None:
+        self.trial.judge(home, held, "")
+        if self.trial.may_change(home, held):
+            self.trial.settle(home.hold(held))
+        else:
+            self.trial.settle((held,))
+
+    def _create(self, home: Home, held: Held, late: bool) -> None:
+        row = new_row(held)
+        home.addresses.create(row, late=late, keep=bool(home.gapped))
+        home.payloads.add(row)
+        if row.rare.place:
+            home.places.own(row, keep=bool(home.gapped))
+        if row.origin == "client":
+            self.stream.client_key(row, held)
+        waiting = home.held.get((row.scope, row.key))
+        self._judge(home, held)
+        if row.rare.place and late:
+            self._again(home, home.all_held(), "a create arrived late")
+        elif waiting:
+            again = [one for one in waiting if one is not held and (one.unmatched or (late and one.order > held.order))]
+            self._again(home, again, "its create arrived" if not late else "an earlier event arrived late")
+            done = [one for one in again if not self.trial.may_change(home, one)]
+            home.release(done)
+            self.trial.settle(done)
+
+    def _hit(self, home: Home, held: Held, late: bool) -> None:
+        event = held.event
+        if event.part and event.request_id and event.kind in TENSORS:
+            home.part_of(held)
+        self._judge(home, held)
+        if held.clean and event.part and event.request_id:
+            beside = [one for one in home.requests.get(event.request_id, ()) if one is not held and not one.clean]
+            self._again(home, beside, "another part of its request was judged")
+
+    def _commit(self, home: Home, held: Held, late: bool) -> None:
+        body = held.event.body
+        assert isinstance(body, Commit)
+        mark = new_mark(held, COMMIT)
+        mark.bytes = -1 if body.bytes is None else body.bytes
+        mark.payload = body.payload_digest or ""
+        self._mark(home, held, mark, late)
+        for row in home.addresses.rows(*address_of(held.event)):
+            if row.rare.commit is mark:
+                home.payloads.add(row)
+
+    def _expire(self, home: Home, held: Held, late: bool) -> None:
+        body = held.event.body
+        assert isinstance(body, Expire)
+        self._mark(home, held, new_mark(held, body.reason), late)
+        home.addresses.forget(held.event.time_us - self.context.horizon_us)
+
+    def _mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
+        scope, key = address_of(held.event)
+        home.addresses.mark(scope, key, mark, late=late, keep=bool(home.gapped))
+        if late:
+            again = [one for one in home.held.get((scope, key), ()) if one.order > held.order]
+            self._again(home, again, "an earlier event arrived late")
+
+    def _invalidate(self, home: Home, held: Held, late: bool) -> None:
+        event, body = held.event, held.event.body
+        assert isinstance(body, Invalidate)
+        if body.outcome != "done":
+            self.stream.invalidate_failed(event, body)
+            return
+        if body.scope == "entry":
+            self._mark(home, held, new_mark(held, "invalidated"), late)
+            return
+        home.barriers.add(
+            Barrier(
+                order=held.order,
+                time_us=event.time_us,
+                event_id=event.id,
+                restart=False,
+                store=event.store if body.scope == "store" else "",
+                where=tuple(sorted(body.where.items())),
+            )
+        )
+        self._barrier_moved(home, late)
+
+    def _restarted(self, home: Home, lane: Lane, event: Event) -> None:
+        """The first event of an incarnation: a new one implies a restart, which memory tiers do not survive."""
+        survivors: frozenset[str] = frozenset({"nvme"})
+        told = isinstance(event.body, NodeStart)
+        if isinstance(event.body, NodeStart):
+            survivors = frozenset(event.body.surviving_tiers)
+        incarnations = home.nodes[lane.node].lanes
+        if incarnations[0] is lane and len(incarnations) == 1:
+            home.born_empty = told and not survivors and event.seq == 1
+            if not told:
+                return
+        self._restart(home, lane, event, survivors)
+        if lane.next is not None and lane.next.runs and home.barriers.at(lane.next.start) is None:
+            # An older incarnation turned up: the one that had been taken for the first was a restart too.
+            self._restart(home, lane.next, event, frozenset({"nvme"}))
+
+    def _restart(self, home: Home, lane: Lane, event: Event, survivors: frozenset[str]) -> None:
+        event_id = lane.event_id(lane.order(0, lane.runs[0][0]))
+        home.barriers.add(Barrier(lane.start, event.time_us, event_id, restart=True, survivors=survivors))
+        self._barrier_moved(home, lane.next is not None or bool(home.gapped))
+
+    def _node_start(self, home: Home, held: Held, late: bool) -> None:
+        body = held.event.body
+        assert isinstance(body, NodeStart)
+        if held.lane.node != home.owner:
+            return
+        survivors = frozenset(body.surviving_tiers)
+        if held.event.seq == 1 and home.nodes[home.owner].lanes[0] is held.lane:
+            home.born_empty = not survivors
+        home.barriers.add(
+            Barrier(
+                # Inside an incarnation it can only mean what it says where it stands.
+                held.lane.start if held.event.seq == 1 else held.order,
+                held.event.time_us,
+                held.event.id,
+                restart=True,
+                survivors=survivors,
+            )
+        )
+        self._barrier_moved(home, late)
+
+    def _barrier_moved(self, home: Home, late: bool) -> None:
+        if late and home.held:
+            self._again(home, home.all_held(), "a restart or invalidation arrived late")
+
+    def _resolve(self, home: Home, held: Held, late: bool) -> None:
+        """The identity of an event that carried only a request id."""
+        body, identity = held.event.body, held.event.identity
+        assert isinstance(body, Resolve)
+        if identity is not None:
+            self._resolved(home, body.event_id, identity)
+
+    def _resolved(self, home: Home, event_id: str, identity: Identity) -> None:
+        for one in home.all_held():
+            if one.event.id == event_id and one.identity < 0:
+                one.identity = self.identities.intern(identity)
+                address = address_of(one.event)
+                for row in home.addresses.rows(*address):
+                    if row.order == one.order:
+                        row.identity = one.identity
+                again = [other for other in home.held.get(address, ()) if other.order >= one.order]
+                self._again(home, again, "its identity was resolved")
+                done = [other for other in again if not self.trial.may_change(home, other)]
+                home.release(done)
+                self.trial.settle(done)
+                return
+
+    def _request_end(self, home: Home, held: Held, late: bool) -> None:
+        done = home.requests.pop(held.event.request_id, [])
+        done = [one for one in done if not self.trial.may_change(home, one)]
+        home.release(done)
+        self.trial.settle(done)
+
+
+def new_row(held: Held) -> Row:
+    """The instance that a create begins."""
+    event, body = held.event, held.event.body
+    assert isinstance(body, Create)
+    row = Row(
+        held.order, held.lane, event.time_us, held.identity, scope_of(event), event.key, event.kind, event.key_origin
+    )
+    row.tokens = body.tokens
+    row.bytes = -1 if body.bytes is None else body.bytes
+    row.payload = body.payload_digest or ""
+    row.request_id = event.request_id
+    if (
+        body.state == "pending"
+        or body.finish is not None
+        or body.max_age_s is not None
+        or body.weights_version is not None
+        or event.place
+        or event.part
+        or event.span
+        or event.entry_version
+    ):
+        rare = row.rare = Rare()
+        rare.pending = body.state == "pending"
+        rare.finish, rare.weights_version = body.finish, body.weights_version
+        rare.max_age_us = -1 if body.max_age_s is None else round(body.max_age_s * 1e6)
+        rare.place, rare.part, rare.span, rare.version = event.place, event.part, event.span, event.entry_version
+        rare.generation = -1 if event.generation is None else event.generation
+    return row
+
+
+def new_mark(held: Held, reason: str) -> Mark:
+    """The commit or end that an event is."""
+    event = held.event
+    mark = Mark(held.order, event.time_us, reason, event.id)
+    mark.place, mark.version = event.place, event.entry_version
+    mark.generation = -1 if event.generation is None else event.generation
+    if event.identity is not None:
+        mark.domain = event.identity.isolation_domain or ""
+    return mark

@@ -7,13 +7,54 @@ from ..schemas.envelope import Batch
 from ..schemas.events import Event
 from ..schemas.facts import Fact
 from ..schemas.findings import Finding
+from .factbook import FactBook
+from .judge import Judge
+
+
+class History:
+    """Judges records one by one, in append order; a fact applies to what follows it."""
+
+    def __init__(self, settings: JudgingConfig | None = None, deployment: str = "default") -> None:
+        self.facts = FactBook()
+        self.judge = Judge(settings or JudgingConfig(), deployment, self.facts)
+        self.final: dict[str, Finding] = {}
+        self._append_us = 0
+
+    def take(self, record: Fact | Event | Batch, append_us: int | None = None) -> list[Finding]:
+        """Judge one record. New finding revisions. Without `append_us`, records are appended 1 us apart."""
+        self._append_us = self._append_us + 1 if append_us is None else append_us
+        if isinstance(record, Fact):
+            self.facts.add(record, self._append_us)
+            return []
+        found = self.judge.batch(as_batch(record) if isinstance(record, Event) else record, self._append_us)
+        for finding in found:
+            self.final[finding.id] = finding
+        return found
+
+
+def as_batch(event: Event) -> Batch:
+    """An event as the record that holds only it."""
+    return Batch(
+        node=event.node,
+        incarnation=event.incarnation,
+        home=event.home,
+        first=event.seq,
+        last=event.seq,
+        events=[event],
+    )
 
 
 def judge_history(
-    records: Iterable[Fact | Event | Batch], settings: JudgingConfig | None = None, deployment: str = "default"
+    records: Iterable[Fact | Event | Batch],
+    settings: JudgingConfig | None = None,
+    deployment: str = "default",
+    *,
+    retracted: bool = False,
 ) -> list[Finding]:
-    """Final revisions of every finding, in the order in which their subjects first appeared.
-
-    `records` stand in append order: a fact applies to what follows it.
+    """Final revisions of every finding that stands at the end (with `retracted`, of the others too), in the order in
+    which their subjects first appeared. `records` stand in append order: a fact applies to what follows it.
     """
-    raise NotImplementedError
+    history = History(settings, deployment)
+    for record in records:
+        history.take(record)
+    return [finding for finding in history.final.values() if retracted or finding.status == "open"]

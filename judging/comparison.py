@@ -1,0 +1,150 @@
+"""Creator against requester, dimension by dimension, as the dimension table declares it.
+
+Relevance before difference: a dimension counts only for the kinds of entry and match modes it is declared for, a
+name yields to the digest it stands for, and what only shapes the text yields to equal token ids. Unknown is never
+equal: what cannot be compared lowers coverage and is no finding.
+"""
+
+from dataclasses import dataclass, field
+
+from ..schemas.digests import digest_prefix
+from ..schemas.dimensions import TENSORS, Role
+from ..schemas.identity import DIMENSIONS, Identity
+from .interning import UNKNOWN, Identities
+
+SETTLED_BY_TOKENS = frozenset({"template_digest", "template_id", "tool_schema_digest", "corpus_digest"})
+"""They reach a KV or state entry through its tokens alone: with equal token ids they cannot change it."""
+DERIVED = frozenset({"parent_digest", "block_digest", "prefix_digest", "token_ids_digest"})
+"""Digests computed over what other dimensions put into the prompt."""
+_ADAPTER = frozenset({"adapter_digest", "adapter_scale", "adapter_kind", "adapter_switch", "adapter_name"})
+_CONTENT = tuple((name, d) for name, d in DIMENSIONS.items() if d.role is Role.CONTENT)
+_NAMES_OF_MODELS = frozenset({"model_id", "resolved_model"})
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What differs, what is unknown. `hits` counts how often the pair met, for coverage."""
+
+    kind: str
+    content: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
+    hits: int = field(default=0, compare=False)
+
+    @property
+    def tenant(self) -> bool:
+        """The tenants differ."""
+        return "tenant_id" in self.scope
+
+    @property
+    def domain(self) -> bool:
+        """The isolation domains differ."""
+        return "isolation_domain" in self.scope
+
+    @property
+    def principal(self) -> bool:
+        """The entry belongs to a principal, and another one asked."""
+        return "principal" in self.scope
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Everything that differs, in order of precedence."""
+        return self.content + self.scope
+
+
+class Comparator:
+    """Memoises comparisons per (creator, requester, kind, mode), and per span where an adapter switches on inside."""
+
+    def __init__(self, identities: Identities) -> None:
+        self.identities = identities
+        self.memo: dict[tuple[int, int, str, str, int | None], Comparison] = {}
+
+    def compare(self, creator: int, requester: int, kind: str, mode: str, end: int | None = None) -> Comparison:
+        """`end`: where the entry's span ends, in tokens."""
+        if end is not None and not self._activated(creator, requester):
+            end = None
+        pair = (creator, requester, kind, mode, end)
+        found = self.memo.get(pair)
+        if found is None:
+            found = self.memo[pair] = self._compare(creator, requester, kind, mode, end)
+        return found
+
+    def _activated(self, creator: int, requester: int) -> bool:
+        activated = self.identities.activated
+        return (creator >= 0 and activated[creator]) or (requester >= 0 and activated[requester])
+
+    def _compare(self, creator: int, requester: int, kind: str, mode: str, end: int | None) -> Comparison:
+        relevant = tuple(name for name, d in _CONTENT if kind in d.kinds and mode in d.modes)
+        if creator == UNKNOWN or requester == UNKNOWN:
+            return Comparison(kind, unknown=(*relevant, "tenant_id"))
+        a, b = self.identities.values[creator], self.identities.values[requester]
+        verdicts = {name: _differs(name, getattr(a, name), getattr(b, name)) for name in relevant}
+        self._adapters(a, b, end, verdicts)
+        if kind in TENSORS and (verdicts.get("prefix_digest") is False or verdicts.get("token_ids_digest") is False):
+            for name in SETTLED_BY_TOKENS:
+                verdicts[name] = False
+        for name in relevant:
+            yields_to = DIMENSIONS[name].yields_to
+            if yields_to and verdicts.get(yields_to) is not None:
+                verdicts[name] = False
+        if verdicts.get("resolved_model") is not None:
+            verdicts["model_id"] = False
+        return Comparison(
+            kind,
+            content=tuple(name for name in relevant if verdicts[name]),
+            scope=_scope(a, b),
+            unknown=tuple(name for name in relevant if verdicts[name] is None),
+            compared=tuple(name for name in relevant if verdicts[name] is not None),
+        )
+
+    @staticmethod
+    def _adapters(a: Identity, b: Identity, end: int | None, verdicts: dict[str, bool | None]) -> None:
+        """Before its switch position an activated adapter is not there: the tokens are the base model's."""
+        if "adapter_digest" not in verdicts or not (a.adapter_kind == "activated" or b.adapter_kind == "activated"):
+            return
+        before = [_before_switch(identity, end) for identity in (a, b)]
+        plain = [identity.adapter_digest == "" for identity in (a, b)]
+        if all(x is True or y for x, y in zip(before, plain, strict=True)):
+            settled: bool | None = False
+        elif None in before and verdicts["adapter_digest"]:
+            settled = None
+        elif True in before:
+            settled = True  # one side is the base model, the other an adapter
+        else:
+            return
+        for name in _ADAPTER:
+            verdicts[name] = False
+        verdicts["adapter_digest"] = settled
+
+
+def _before_switch(identity: Identity, end: int | None) -> bool | None:
+    """Whether the entry lies before the position where the identity's adapter switches on; None: unknown."""
+    if identity.adapter_kind != "activated":
+        return False
+    switch = identity.adapter_switch or ""
+    if end is None or not switch.isdecimal():
+        return None
+    return end <= int(switch)
+
+
+def _differs(name: str, a: str | None, b: str | None) -> bool | None:
+    if a is None or b is None:
+        return None
+    if a == b:
+        return False
+    # Digests made by different algorithms or secrets cannot be compared; known to be none can.
+    if a and b and DIMENSIONS[name].form == "digest" and digest_prefix(a) != digest_prefix(b):
+        return None
+    return True
+
+
+def _scope(a: Identity, b: Identity) -> tuple[str, ...]:
+    found = []
+    if a.principal and b.principal is not None and a.principal != b.principal:
+        found.append("principal")
+    if a.tenant_id != b.tenant_id:
+        found.append("tenant_id")
+    if (a.isolation_domain or "") != (b.isolation_domain or ""):
+        found.append("isolation_domain")
+    return tuple(found)

@@ -1,0 +1,211 @@
+"""Addresses of a home: which instances lived at each, folded from creates, commits and ends in the home's order.
+
+In order the fold is incremental. A mark that comes late is put in its place and the address is folded again, which
+needs what was seen there: while something may still arrive late, nothing is pruned.
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+from operator import attrgetter
+
+from ..interning import Identities
+from .barriers import Barriers
+from .rows import Mark, Row, Scope
+
+COMMIT = "commit"
+REPLACED = "replaced"
+NOT_READABLE = frozenset({"failed", "aborted"})
+_ENDED_KEPT = 10_000
+_MARKS_KEPT = 64
+Address = tuple[Scope, str]
+
+
+class Addresses:
+    """Every entry of one home. The common address holds one row, others a list in order of creation."""
+
+    def __init__(self, barriers: Barriers, identities: Identities) -> None:
+        self.tables: dict[Scope, dict[str, Row | list[Row]]] = {}
+        self.orphans: dict[Address, list[Mark]] = {}
+        self.doubts: dict[Address, int] = {}
+        self.ended: deque[tuple[int, Address]] = deque()
+        self._barriers, self._identities = barriers, identities
+
+    def rows(self, scope: Scope, key: str) -> list[Row]:
+        """The instances known at an address, oldest first."""
+        table = self.tables.get(scope)
+        found = table.get(key) if table is not None else None
+        return [] if found is None else [found] if isinstance(found, Row) else found
+
+    def __iter__(self) -> Iterator[Row]:
+        for table in self.tables.values():
+            for found in table.values():
+                if isinstance(found, Row):
+                    yield found
+                else:
+                    yield from found
+
+    def end_of(self, row: Row, before: int) -> Mark | None:
+        """What ended the row before `before`, if anything: its own end, or the barrier that came first."""
+        end = row.end if row.end is not None and row.end.order < before else None
+        barrier = self._barriers.covering(row, before if end is None else end.order, self._identities)
+        return barrier or end
+
+    def create(self, row: Row, *, late: bool, keep: bool) -> None:
+        """An entry exists from now on. `keep`: something may still come late."""
+        table = self.tables.setdefault(row.scope, {})
+        found = table.get(row.key)
+        if found is None and not late and not self.orphans:
+            table[row.key] = row
+            return
+        rows = self.rows(row.scope, row.key)
+        if late or (row.scope, row.key) in self.orphans:
+            self._fold(row.scope, row.key, [*rows, row], [])
+            return
+        if not keep:
+            rows = self._pruned(rows, row.order)
+        self._create(rows, row)
+        table[row.key] = row if len(rows) == 1 else rows
+
+    def mark(self, scope: Scope, key: str, mark: Mark, *, late: bool, keep: bool) -> None:
+        """A commit or an end reached an address."""
+        rows = self.rows(scope, key)
+        if late:
+            self._fold(scope, key, rows, [mark])
+        elif not self._apply(scope, key, rows, mark) and keep:
+            marks = self.orphans.setdefault((scope, key), [])
+            if len(marks) < _MARKS_KEPT:
+                marks.append(mark)
+
+    def settle(self) -> None:
+        """Nothing can come late any more: marks that found no instance never will."""
+        self.orphans.clear()
+
+    def forget(self, before_us: int) -> None:
+        """Drop instances that ended before `before_us`, oldest first and only where many are kept."""
+        while len(self.ended) > _ENDED_KEPT and self.ended[0][0] < before_us:
+            _, (scope, key) = self.ended.popleft()
+            kept = [row for row in self.rows(scope, key) if row.end is None or row.end.time_us >= before_us]
+            table = self.tables.get(scope, {})
+            if not kept:
+                table.pop(key, None)
+                self.doubts.pop((scope, key), None)
+            else:
+                table[key] = kept[0] if len(kept) == 1 else kept
+
+    def _slot(self, row: Row) -> tuple[str, str]:
+        return self._identities.domain(row.identity), row.rare.version
+
+    def _create(self, rows: list[Row], row: Row) -> None:
+        slot = self._slot(row)
+        for other in rows:
+            if other.end is None and self._slot(other) == slot:
+                other.end = Mark(row.order, row.time_us, REPLACED, row.event_id)
+        rows.append(row)
+
+    def _pruned(self, rows: list[Row], order: int) -> list[Row]:
+        """What lives, and what ended last."""
+        ends = [(row, self.end_of(row, order)) for row in rows]
+        ended = [(end.order, row.order, row) for row, end in ends if end is not None]
+        last = max(ended, key=lambda item: item[:2])[2] if ended else None
+        return [row for row, end in ends if end is None or row is last]
+
+    def _apply(self, scope: Scope, key: str, rows: list[Row], mark: Mark) -> bool:
+        live = [row for row in rows if row.order < mark.order and row.end is None]
+        live = [row for row in live if self._barriers.covering(row, mark.order, self._identities) is None]
+        if mark.reason == COMMIT:
+            waiting = [row for row in live if row.rare.pending and row.rare.commit is None]
+            meant = self._meant(waiting, mark)
+            if meant:
+                meant[-1].rare.commit = mark
+            return bool(meant)
+        if mark.reason in NOT_READABLE:
+            live = [row for row in live if row.rare.pending and row.rare.commit is None] or live
+            live = live[-1:]
+        meant = self._meant(live, mark)
+        if len(meant) > 1:
+            # Several domains live here and the end names none: nobody can say which ended until all have.
+            doubts = self.doubts.get((scope, key), 0) + 1
+            self.doubts[scope, key] = doubts
+            if doubts < len(meant):
+                return True
+        self.doubts.pop((scope, key), None)
+        for row in meant:
+            row.end = mark
+            self.ended.append((mark.time_us, (scope, key)))
+        return bool(meant)
+
+    def _meant(self, rows: list[Row], mark: Mark) -> list[Row]:
+        if mark.place:
+            rows = [row for row in rows if row.rare.place in ("", mark.place)]
+            if mark.generation >= 0:
+                rows = [row for row in rows if row.rare.generation in (-1, mark.generation)]
+        if mark.version:
+            rows = [row for row in rows if row.rare.version in ("", mark.version)]
+        if mark.domain is not None:
+            rows = [row for row in rows if row.identity < 0 or self._identities.domain(row.identity) == mark.domain]
+        return rows
+
+    def _fold(self, scope: Scope, key: str, rows: list[Row], marks: list[Mark]) -> None:
+        """The address again from the start, every create and mark in order."""
+        marks = [*marks, *self.orphans.pop((scope, key), [])]
+        self.doubts.pop((scope, key), None)
+        steps: list[Row | Mark] = []
+        for row in rows:
+            insort(steps, row, key=attrgetter("order"))
+            if row.end is not None and row.end.reason != REPLACED:
+                marks.append(row.end)
+            if row.rare.commit is not None:
+                marks.append(row.rare.commit)
+                row.rare.commit = None
+            row.end = None
+        seen: set[int] = set()
+        for mark in marks:
+            if mark.order not in seen:  # one end can have ended several rows
+                seen.add(mark.order)
+                insort(steps, mark, key=attrgetter("order"))
+        folded: list[Row] = []
+        for step in steps:
+            if isinstance(step, Row):
+                self._create(folded, step)
+            elif not self._apply(scope, key, folded, step):
+                self.orphans.setdefault((scope, key), []).append(step)
+        if folded:
+            self.tables.setdefault(scope, {})[key] = folded[0] if len(folded) == 1 else folded
+
+
+class Places:
+    """Physical slots of a home and who owned them, in order."""
+
+    def __init__(self) -> None:
+        self.owners: dict[Address, list[Row]] = {}
+
+    def own(self, row: Row, *, keep: bool) -> None:
+        owners = self.owners.setdefault((row.scope, row.rare.place), [])
+        insort(owners, row, key=attrgetter("order"))
+        if not keep and len(owners) > 4:
+            del owners[:-4]
+
+    def before(self, scope: Scope, place: str, order: int) -> list[Row]:
+        """Owners of a place that were created before `order`, oldest first."""
+        return [row for row in self.owners.get((scope, place), ()) if row.order < order]
+
+
+class Payloads:
+    """Who stored which bytes. Built when the first wrong payload is read, since until then nobody asks."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Row]] | None = None
+
+    def add(self, row: Row) -> None:
+        if self._rows is not None and row.payload_as_stored:
+            self._rows.setdefault(row.payload_as_stored, []).append(row)
+
+    def owners(self, payload: str, addresses: Addresses) -> list[Row]:
+        """Instances still known whose stored bytes are these, oldest first."""
+        if self._rows is None:
+            self._rows = {}
+            for row in addresses:
+                self.add(row)
+        found = [row for row in self._rows.get(payload, ()) if row in addresses.rows(row.scope, row.key)]
+        return sorted(found, key=attrgetter("order"))

@@ -1,0 +1,71 @@
+"""Barriers of a home: node restarts and scoped invalidations, checked at the hit."""
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+from operator import attrgetter
+
+from ..interning import Identities
+from .rows import MEMORY, Mark, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """What stands before `order` and is covered by it ended there. `restart`: `survivors` are the tiers that live on;
+    otherwise an invalidation of the entries in `store` (empty: all of the home) that agree with `where`."""
+
+    order: int
+    time_us: int
+    event_id: str
+    restart: bool
+    survivors: frozenset[str] = frozenset()
+    store: str = ""
+    where: tuple[tuple[str, str], ...] = ()
+
+
+class Barriers:
+    """In order; what covers a row is looked for among those after its create only."""
+
+    __slots__ = ("all", "last", "memo")
+
+    def __init__(self) -> None:
+        self.all: list[Barrier] = []
+        self.last = -1
+        self.memo: dict[tuple[tuple[tuple[str, str], ...], int], bool] = {}
+
+    def add(self, barrier: Barrier) -> None:
+        """Put a barrier in its place; one at the same order is replaced (a restart told after it was implied)."""
+        self.all = [known for known in self.all if known.order != barrier.order]
+        insort(self.all, barrier, key=attrgetter("order"))
+        self.last = self.all[-1].order
+
+    def at(self, order: int) -> Barrier | None:
+        """The barrier at exactly this order."""
+        return next((barrier for barrier in self.all if barrier.order == order), None)
+
+    def covering(self, row: Row, before: int, identities: Identities) -> Mark | None:
+        """The first barrier between the row's create and `before` that ended it, as a mark."""
+        if row.order > self.last:
+            return None
+        for barrier in self.all[bisect_right(self.all, row.order, key=attrgetter("order")) :]:
+            if barrier.order >= before:
+                return None
+            if self._covers(barrier, row, identities):
+                reason = "restart" if barrier.restart else "invalidated"
+                return Mark(barrier.order, barrier.time_us, reason, barrier.event_id)
+        return None
+
+    def _covers(self, barrier: Barrier, row: Row, identities: Identities) -> bool:
+        if barrier.restart:
+            return row.scope.tier in MEMORY or row.scope.tier not in barrier.survivors
+        if barrier.store and barrier.store != row.scope.store:
+            return False
+        return not barrier.where or self.agrees(barrier.where, row.identity, identities)
+
+    def agrees(self, where: tuple[tuple[str, str], ...], identity: int, identities: Identities) -> bool:
+        """Whether an identity has every value of `where`; what is unknown does not agree."""
+        found = self.memo.get((where, identity))
+        if found is None:
+            found = self.memo[where, identity] = identity >= 0 and all(
+                getattr(identities.values[identity], name, None) == value for name, value in where
+            )
+        return found

@@ -1,0 +1,143 @@
+"""A home: its lanes, entries, barriers and places, and the judgements that may still change."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from ...schemas.events import Event
+from ..interning import Identities
+from .addresses import Address, Addresses, Payloads, Places
+from .barriers import Barriers
+from .lanes import Incarnations, Lane
+from .rows import Row, Scope
+
+HELD_KEPT = 65_536
+REQUESTS_KEPT = 8_192
+
+
+class Held:
+    """A judged event that may be judged again: something before it is missing, unknown or may still come."""
+
+    __slots__ = ("append_us", "clean", "event", "gone", "identity", "lane", "order", "unmatched")
+
+    def __init__(self, event: Event, order: int, append_us: int, lane: Lane, identity: int) -> None:
+        self.event, self.order, self.append_us, self.lane, self.identity = event, order, append_us, lane, identity
+        self.unmatched = False
+        self.gone = False
+        self.clean = False
+        """Its identity was compared and matched."""
+
+
+class Home:
+    """Everything that one home orders. Nothing here spans homes."""
+
+    def __init__(self, name: str, identities: Identities) -> None:
+        self.name = name
+        self.owner = name[2:] if name.startswith("n:") else ""
+        self.nodes: dict[str, Incarnations] = {}
+        self.barriers = Barriers()
+        self.addresses = Addresses(self.barriers, identities)
+        self.places = Places()
+        self.payloads = Payloads()
+        self.gapped: dict[int, Lane] = {}
+        self.held: dict[Address, list[Held]] = {}
+        self.held_order: deque[Held] = deque()
+        self.requests: dict[str, list[Held]] = {}
+        self.born_empty = False
+        """The first incarnation of the owner said that nothing had survived into it."""
+
+    def lane(self, index: int, node: str, incarnation: str, time_us: int, skew_us: int) -> tuple[Lane, bool]:
+        """The lane, and whether it is new (then it took `index`)."""
+        incarnations = self.nodes.get(node)
+        if incarnations is None:
+            incarnations = self.nodes[node] = Incarnations()
+        found = incarnations.find(incarnation)
+        if found is not None:
+            return found, False
+        return incarnations.open(index, node, incarnation, self.name, time_us, skew_us), True
+
+    def note_gaps(self, lane: Lane) -> bool:
+        """Keep count of the lanes with gaps. True when the last gap of this home has just been filled."""
+        if len(lane.runs) != 1 or lane.runs[0][0] != 1:
+            self.gapped[lane.index] = lane
+            return False
+        return self.gapped.pop(lane.index, None) is not None and not self.gapped
+
+    def complete(self, tier: str) -> bool:
+        """Whether every create of a tier that could be live is known: the owner's history has no hole since a start
+        that nothing survived. A shared store's history is never known to be complete."""
+        lanes = self.nodes[self.owner].lanes if self.owner in self.nodes else []
+        if not lanes or self.gapped or any(lane.blind for lane in lanes):
+            return False
+        # The tail of a process that died may be lost, and a tier that survives may hold what it had written.
+        return tier in ("gpu", "host") or (self.born_empty and len(lanes) == 1)
+
+    def hold(self, held: Held) -> Iterator[Held]:
+        """Keep a judged event so that it can be judged again; yields those that are now final instead."""
+        self.held.setdefault(address_of(held.event), []).append(held)
+        self.held_order.append(held)
+        while len(self.held_order) > HELD_KEPT:
+            oldest = self.held_order.popleft()
+            if not oldest.gone:
+                self._forget(oldest)
+                yield oldest
+
+    def release(self, done: Iterable[Held]) -> None:
+        """These are final now."""
+        for held in done:
+            self._forget(held)
+        if len(self.held_order) > 1024 and sum(held.gone for held in self.held_order) * 2 > len(self.held_order):
+            self.held_order = deque(held for held in self.held_order if not held.gone)
+
+    def _forget(self, held: Held) -> None:
+        held.gone = True
+        address = address_of(held.event)
+        kept = [other for other in self.held.get(address, ()) if other is not held]
+        if kept:
+            self.held[address] = kept
+        else:
+            self.held.pop(address, None)
+
+    def part_of(self, held: Held) -> None:
+        """Remember a part that a request was served, until the request ends or too many are open."""
+        self.requests.setdefault(held.event.request_id, []).append(held)
+        if len(self.requests) > REQUESTS_KEPT:
+            del self.requests[next(iter(self.requests))]
+
+    def all_held(self) -> list[Held]:
+        """In order of the home."""
+        return sorted((held for helds in self.held.values() for held in helds), key=lambda held: held.order)
+
+    def candidates(self, event: Event, order: int, skew_us: int) -> list[Row]:
+        """Instances at the event's address that had been created when it happened.
+
+        The home's order says so, unless the clocks of two nodes contradict it by more than the skew. Where there is
+        none, a create that arrived later from another node but was made before the hit.
+        """
+        scope, key = address_of(event)
+        rows = self.addresses.rows(scope, key)
+        before = [
+            row
+            for row in rows
+            if row.order < order and (row.lane.node == event.node or row.time_us <= event.time_us + skew_us)
+        ]
+        if before:
+            return before
+        return [row for row in rows if row.lane.node != event.node and row.time_us <= event.time_us][:1]
+
+
+_scopes: dict[tuple[str, str, int, str], Scope] = {}
+
+
+def scope_of(event: Event) -> Scope:
+    """The event's scope, one object per value."""
+    packed = (event.store, event.tier, event.rank, event.copy)
+    scope = _scopes.get(packed)
+    if scope is None:
+        if len(_scopes) > 65_536:
+            _scopes.clear()
+        scope = _scopes[packed] = Scope(*packed)
+    return scope
+
+
+def address_of(event: Event) -> Address:
+    return scope_of(event), event.key

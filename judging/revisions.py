@@ -1,0 +1,48 @@
+"""Findings over time: opened, changed and retracted in numbered revisions, never silently."""
+
+import msgspec
+
+from ..schemas.dimensions import Severity
+from ..schemas.findings import Finding
+
+
+class Revisions:
+    """The standing revision of every finding that may still change, and the log of new ones."""
+
+    def __init__(self) -> None:
+        self.standing: dict[str, Finding] = {}
+        self.fresh: list[Finding] = []
+
+    def put(self, subject_id: str, finding: Finding | None, reason: str = "") -> None:
+        """What is found about a subject now, None for nothing. Says so if that is news."""
+        known = self.standing.get(subject_id)
+        if finding is None:
+            if known is not None and known.status == "open":
+                self._log(
+                    msgspec.structs.replace(known, status="retracted", revision=known.revision + 1, reason=reason)
+                )
+            return
+        if known is None:
+            self._log(finding)
+            return
+        finding = msgspec.structs.replace(finding, revision=known.revision, reason=known.reason)
+        if finding != known:
+            self._log(msgspec.structs.replace(finding, revision=known.revision + 1, reason=reason))
+
+    def raised(self, subject_id: str, severity: Severity, reason: str) -> None:
+        """A standing finding becomes louder."""
+        known = self.standing[subject_id]
+        self._log(msgspec.structs.replace(known, severity=severity, revision=known.revision + 1, reason=reason))
+
+    def settle(self, subject_id: str) -> None:
+        """The finding about this subject will not change any more."""
+        self.standing.pop(subject_id, None)
+
+    def drain(self) -> list[Finding]:
+        """New revisions since the last call, in order."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def _log(self, finding: Finding) -> None:
+        self.standing[finding.id] = finding
+        self.fresh.append(finding)

@@ -1,0 +1,169 @@
+"""A trial: one held event against the ledger as it stood when the event happened."""
+
+from collections.abc import Iterable
+
+from ..schemas.dimensions import Severity
+from ..schemas.events import Create, Event, Hit
+from ..schemas.findings import Finding, finding_id
+from .findings import Findings
+from .interning import span_end
+from .ledger.home import Held, Home, address_of
+from .ledger.rows import NOTHING_RARE, Mark, Row
+from .revisions import Revisions
+from .rules import CREATE_RULES, HIT_RULES
+from .verdicts import SERVED, Context, CreateCase, HitCase, Verdict
+
+
+class Trial:
+    """Matches, applies the rules and puts the result among the revisions."""
+
+    def __init__(self, context: Context, findings: Findings, revisions: Revisions) -> None:
+        self.context, self.findings, self.revisions = context, findings, revisions
+
+    def judge(self, home: Home, held: Held, reason: str) -> None:
+        """Judge an event, for the first time or again; `reason` says why again."""
+        body = held.event.body
+        if isinstance(body, Hit):
+            finding = self._hit(home, held, body)
+        elif isinstance(body, Create):
+            finding = self._create(home, held, body)
+        else:
+            return
+        self.revisions.put(finding_id(held.event.id), finding, reason)
+
+    def may_change(self, home: Home, held: Held) -> bool:
+        """Whether something that is missing, or that another request part may show, can change the verdict."""
+        event = held.event
+        if home.gapped or held.unmatched:
+            return True
+        if held.identity < 0 and event.request_id:
+            return True
+        return bool(event.part and isinstance(event.body, Hit) and event.request_id in home.requests)
+
+    def settle(self, final: Iterable[Held]) -> None:
+        """These verdicts are final."""
+        for held in final:
+            body = held.event.body
+            if isinstance(body, Create) and body.finish is not None:
+                continue  # a later hit can still raise it
+            self.revisions.settle(finding_id(held.event.id))
+
+    def _hit(self, home: Home, held: Held, hit: Hit) -> Finding | None:
+        context, event = self.context, held.event
+        row, end = self._match(home, held)
+        held.unmatched = row is None
+        if hit.outcome not in SERVED:
+            held.unmatched = False
+            return None
+        if row is not None and row.rare.finish is not None:
+            self._served(home, held, row)
+        creator = -1 if row is None else row.identity
+        until = span_end(event.span)
+        if until is None and row is not None:
+            until = span_end(row.rare.span) or row.tokens or None
+        comparison = context.comparator.compare(creator, held.identity, event.kind, hit.match_mode, until)
+        held.clean = row is not None and held.identity >= 0 and not comparison.content and not comparison.domain
+        case = HitCase(
+            event=event,
+            hit=hit,
+            order=held.order,
+            append_us=held.append_us,
+            identity=held.identity,
+            home=home,
+            row=row,
+            end=end,
+            comparison=comparison,
+            blind=not home.complete(event.tier),
+            siblings=self._siblings(home, held),
+            context=context,
+        )
+        for rule in HIT_RULES:
+            verdict = rule(case)
+            if verdict is not None:
+                return self.findings.about_event(
+                    event, verdict, held.identity, row, complete=not home.gapped, reused=hit.reused_tokens
+                )
+        return None
+
+    def _siblings(self, home: Home, held: Held) -> list[tuple[str, bool]]:
+        if not held.event.part or not held.event.request_id:
+            return []
+        return [(o.event.part, o.clean) for o in home.requests.get(held.event.request_id, ()) if o is not held]
+
+    def _match(self, home: Home, held: Held) -> tuple[Row | None, Mark | None]:
+        """The live instance at the address, else the one that ended there last within the horizon."""
+        context, event, order = self.context, held.event, held.order
+        rows = home.candidates(event, order, context.skew_us)
+        if rows and context.facts.partitioned(event.store, held.append_us, event.time_us):
+            domain = context.identities.domain(held.identity)
+            rows = [row for row in rows if context.identities.domain(row.identity) == domain]
+        if event.entry_version:
+            rows = [row for row in rows if row.rare.version == event.entry_version] or rows
+        if event.place:
+            rows = [row for row in rows if self._meant(row, event)] or rows
+        live: list[Row] = []
+        ended: list[tuple[int, Row, Mark]] = []
+        for row in rows:
+            end = home.addresses.end_of(row, order)
+            if end is not None and self._contradicted(end, event):
+                end = None
+            if end is None:
+                live.append(row)
+            else:
+                ended.append((end.order, row, end))
+        if live:
+            domain = context.identities.domain(held.identity)
+            own = [row for row in live if context.identities.domain(row.identity) == domain]
+            return max(own or live, key=lambda row: row.order), None
+        if not ended:
+            return None, None
+        _, row, end = max(ended, key=lambda item: (item[0], item[1].order))
+        return (row, end) if event.time_us - end.time_us <= context.horizon_us else (None, None)
+
+    @staticmethod
+    def _meant(row: Row, event: Event) -> bool:
+        return row.rare.place == event.place and (event.generation is None or row.rare.generation == event.generation)
+
+    def _contradicted(self, end: Mark, event: Event) -> bool:
+        """The end comes before the hit in the home's order, but the clocks of the two nodes deny it."""
+        return end.time_us > event.time_us + self.context.skew_us and not end.event_id.startswith(f"{event.node}/")
+
+    def _served(self, home: Home, held: Held, row: Row) -> None:
+        """An unfinished response was served: its create's finding becomes louder."""
+        rare = row.rare
+        if rare is NOTHING_RARE or rare.served_for_good or held.order in rare.served:
+            return
+        if home.gapped:
+            rare.served.add(held.order)
+        else:
+            rare.served_for_good = True
+        known = self.revisions.standing.get(finding_id(row.event_id))
+        if known is not None and known.cause == "INCOMPLETE_ENTRY" and known.severity is Severity.MEDIUM:
+            self.revisions.raised(known.id, Severity.HIGH, "it was served")
+
+    def _create(self, home: Home, held: Held, create: Create) -> Finding | None:
+        rows = home.addresses.rows(*address_of(held.event))
+        row = next((row for row in rows if row.order == held.order), None)
+        if row is None:
+            return None
+        live = [
+            other for other in rows if other.order < held.order and home.addresses.end_of(other, held.order) is None
+        ]
+        case = CreateCase(
+            event=held.event,
+            create=create,
+            order=held.order,
+            append_us=held.append_us,
+            row=row,
+            live=live,
+            home=home,
+            context=self.context,
+        )
+        worst: Verdict | None = None
+        for rule in CREATE_RULES:
+            verdict = rule(case)
+            if verdict is not None and (worst is None or verdict.severity.rank > worst.severity.rank):
+                worst = verdict
+        if worst is None:
+            return None
+        return self.findings.about_event(held.event, worst, held.identity, worst.other or row, complete=not home.gapped)
