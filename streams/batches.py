@@ -62,6 +62,12 @@ class Cut:
             self._rows += item.size
             self._end = record.offset + 1
 
+    def wait_s(self, now: float) -> float | None:
+        """Seconds until the oldest record has waited long enough; None where nothing waits, or only for more."""
+        if not self._items or self.pending is not None:
+            return None
+        return max(0.0, self._since + self._batch_wait_s - now)
+
     def due(self, now: float) -> bool:
         """Whether a batch can be cut now. A pending range must be complete first."""
         if not self._items:

@@ -25,7 +25,7 @@ from .clients import unreachable
 from .factfeed import FactFeed
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership
 from .partition import Delivery, PartitionTask, Services
-from .process import Stopping, die
+from .process import Stopping, die, report
 from .records import Record
 from .statetopic import StateTopic
 from .topics import ensure_topics
@@ -126,7 +126,9 @@ class Detector:
         await self._wait(self._assigned.wait(), crash)
         if not self._stopping.requested:
             _log.info("ready: detector", extra={"partitions": sorted(self._owned), "facts": self._facts.facts})
+        reports = asyncio.create_task(report(self.counts, _log))
         await self._wait(self._stopping.wait(), crash)
+        reports.cancel()
         await self._stop(app)
 
     async def _wait(self, event: Awaitable[Any], crash: "asyncio.Task[BaseException]") -> None:

@@ -22,6 +22,7 @@ from .factfeed import FactFeed
 from .fold import Fold
 from .reader import TopicReader
 from .records import Record
+from .snapshots import Manifest, manifest_key
 from .statetopic import StateTopic
 
 _log = logging.getLogger("kvtrail.streams.detector")
@@ -66,6 +67,7 @@ class PartitionTask:
         self._services = services
         self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue(_QUEUED)
         self._fold: Fold | None = None
+        self._stopping = False
         self._saved = 0
         self._saved_at = time.monotonic()
         self._reader = TopicReader(
@@ -82,7 +84,9 @@ class PartitionTask:
         await self._queue.put(delivery)
 
     async def stop(self) -> None:
-        """Ask `run` to return after what it was given and a last snapshot."""
+        """Ask `run` to return after what it was given and a last snapshot. A long read from the log is broken off:
+        the snapshot keeps what it had reached."""
+        self._stopping = True
         await self._queue.put(None)
 
     async def run(self) -> None:
@@ -91,7 +95,7 @@ class PartitionTask:
         try:
             fold = self._fold = await self._restore()
             await self._catch_up(fold)
-            while (delivery := await self._next_delivery(fold)) is not None:
+            while not self._stopping and (delivery := await self._next_delivery(fold)) is not None:
                 await self._handle(fold, delivery)
             await self._save(fold)
         finally:
@@ -107,20 +111,33 @@ class PartitionTask:
                 _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
             return Fold(Judge(config.judging, config.deployment, self._services.facts.book), start)
         manifest = snapshot.manifest
-        if manifest.next < start or manifest.next > end:
-            raise BrokerError(
-                "the saved state ends before the log begins: the records between are lost."
-                if manifest.next < start
-                else "the saved state ends after the log: the topic is not the one it was folded from.",
-                field=f"{LIFECYCLE}/{self.partition}",
-                remedy="Restore the topic, or delete the manifest from kvtrail.state to start with a hole.",
-            )
+        if manifest.next < start:
+            raise self._unusable("ends before the log begins: the records between are lost.")
+        if manifest.next > end or await self._is_another_log(manifest, start):
+            raise self._unusable("belongs to another log: the topic is not the one it was folded from.")
         judge = await asyncio.to_thread(
             Judge.load, snapshot.state, config.judging, config.deployment, self._services.facts.book
         )
         self._saved = manifest.next
         _log.info("restored", extra={**where, "next": manifest.next, "writer": manifest.writer})
         return Fold(judge, manifest.next, manifest.last_append_us)
+
+    async def _is_another_log(self, manifest: Manifest, start: int) -> bool:
+        """Offsets start again where a topic was deleted and made anew; append times do not."""
+        last = manifest.next - 1
+        if last < start or not manifest.last_append_us:
+            return False
+        async for records in self._reader.read(self.partition, last, manifest.next):
+            return records[0].append_us != manifest.last_append_us
+        return False
+
+    def _unusable(self, why: str) -> BrokerError:
+        return BrokerError(
+            f"the saved state {why}",
+            field=f"{LIFECYCLE}/{self.partition}",
+            remedy=f"Restore the topic, or write a tombstone for {manifest_key(self.partition).decode()} to "
+            "kvtrail.state: the partition then starts with a hole in its history.",
+        )
 
     async def _catch_up(self, fold: Fold) -> None:
         """What the group has committed is not delivered again, whether or not it is part of the restored state."""
@@ -143,16 +160,21 @@ class PartitionTask:
         gap = fold.missing(fresh)
         if gap is not None:
             _log.info("reading what was not delivered", extra={"partition": self.partition, "range": gap})
-            await self._read_from_log(fold, gap[1])
+            if not await self._read_from_log(fold, gap[1]):
+                return
         elif fresh:
             await self._judge(fold, fresh)
         await delivery.acknowledge()
 
-    async def _read_from_log(self, fold: Fold, end: int) -> None:
+    async def _read_from_log(self, fold: Fold, end: int) -> bool:
+        """Judge everything the log holds up to `end`; False where a stop broke it off."""
         async for records in self._reader.read(self.partition, fold.next, end):
             self.gap_records += len(records)
             await self._judge(fold, records)
+            if self._stopping:
+                return False
         fold.close(end)
+        return True
 
     async def _judge(self, fold: Fold, records: list[Record]) -> None:
         """Facts first, then the records, then the findings; nothing is acknowledged before they are."""

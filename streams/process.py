@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 STOP_DEADLINE_S = 20.0
@@ -21,6 +22,17 @@ def die(reason: str, error: BaseException | None = None) -> NoReturn:
     _log.critical("giving up: %s", reason, exc_info=error)
     logging.shutdown()
     os._exit(FAILED)
+
+
+async def report(counts: Callable[[], dict[str, int]], log: logging.Logger, every_s: float = 60.0) -> None:
+    """Say what has been done so far, now and then, for as long as something is being done."""
+    last = counts()
+    while True:
+        await asyncio.sleep(every_s)
+        now = counts()
+        if now != last:
+            log.info("progress", extra=now)
+        last = now
 
 
 class Stopping:

@@ -29,7 +29,7 @@ from .intake import FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, leave_group
 from .pending import decode_pending
-from .process import Stopping, die
+from .process import Stopping, die, report
 from .records import from_kafka
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
@@ -38,6 +38,7 @@ GROUP = "kvtrail-sink"
 _TOPICS = (LIFECYCLE, FINDINGS, FACTS)
 _STORE_DEADLINE_S = 60.0
 _REVOKE_DEADLINE_S = 20.0
+_IDLE_S = 0.5
 
 _log = logging.getLogger("kvtrail.streams.sink")
 
@@ -78,8 +79,10 @@ class Sink:
         loop = asyncio.create_task(self._loop(), name="sink")
         stop = asyncio.create_task(self._stopping.wait())
         ready = asyncio.create_task(self._announce())
+        reports = asyncio.create_task(report(self._writer.counts, _log))
         await asyncio.wait({loop, stop}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
+        reports.cancel()
         if loop.done():
             failure = loop.exception()
             die(f"the sink failed: {failure}", failure)
@@ -112,13 +115,15 @@ class Sink:
         return self._stopping.requested
 
     async def _loop(self) -> None:
-        wait_ms = max(1, int(self._config.sink.batch_wait_s * 1000))
         while not self._stopping.requested:
             async with self._flushing:
                 for tp in self._owned() - self._cuts.keys():
                     with contextlib.suppress(IllegalStateError):  # revoked in the meantime
                         await self._take_over(tp)
-            fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=2000)
+            waits = [wait for cut in self._cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
+            fetched = await self._consumer.getmany(
+                timeout_ms=int(1000 * min([*waits, _IDLE_S])) + 1, max_records=2000
+            )  # fmt: skip
             async with self._flushing:
                 for tp, records in fetched.items():
                     if tp in self._cuts:
