@@ -190,3 +190,17 @@ def test_a_second_ctrl_c_does_not_wait_for_a_stubborn_worker(up: "subprocess.Pop
     up.communicate(timeout=60)
     assert up.returncode == 128 + signal.SIGINT
     assert all(gone(pid) for pid in children)
+
+
+@pytest.mark.e2e
+def test_the_real_workers_come_up_and_come_back(tmp_path: Path) -> None:
+    told: list[str] = []
+    with LocalStack(Config(deployment="real"), tmp_path, ephemeral=True, tell=told.append) as stack:
+        for name in ("detect", "sink", "serve"):
+            stack.kill(name)
+        for name in ("detect", "sink", "serve"):
+            stack.wait_ready(name)
+        stack.restart("detect")
+        pids = [stack.pid(name) for name in stack.names]
+    assert all(gone(pid) for pid in pids)
+    assert not any("killed" in line for line in told), told
