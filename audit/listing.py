@@ -72,11 +72,10 @@ def _who(finding: Finding) -> str:
     def tenant(party: Party) -> str:
         return wording.column(party.tenant_id) if party.tenant_id else "?"
 
-    parts: list[str] = []
-    if finding.requester is not None:
-        parts.append(tenant(finding.requester))
-    if finding.creator is not None:
-        parts.append(f"from {tenant(finding.creator)}" if parts else tenant(finding.creator))
+    asked, made = finding.requester, finding.creator
+    parts = [tenant(asked)] if asked is not None else []
+    if made is not None and (asked is None or asked.tenant_id != made.tenant_id):
+        parts.append(f"from {tenant(made)}" if parts else tenant(made))
     covered = differing_titles(finding)
     return " ".join(parts) + (f": {covered}" if covered else "")
 

@@ -47,7 +47,8 @@ def render_table(history: History, *, width: int | None = None, colour: bool = F
 
 def render_verdict(verdict: Verdict, *, width: int | None = None, colour: bool = False) -> str:
     """The verdict in short paragraphs: what happened, what to do now, what is not known, what it rests on."""
-    headline = wording.clean(verdict.headline)
+    loud = f" ({verdict.severity})" if verdict.severity is not None else ""
+    headline = wording.clean(f"{verdict.headline}{loud}")
     out = [paint(f"Verdict: {headline}", _OUTCOMES[verdict.outcome], colour)]
     for sentence in verdict.happened:
         out += wrap(sentence, "  ", "  ", width)

@@ -75,7 +75,7 @@ def _guilty(history: History, finding: Finding, *, served: bool) -> Verdict:
     what = "the cache is implicated" if served else "the cache is at risk"
     return Verdict(
         outcome=Outcome.IMPLICATED if served else Outcome.AT_RISK,
-        headline=f"{what}: {_title(finding)} ({finding.severity})",
+        headline=f"{what}: {_title(finding)}",
         happened=tuple(happened),
         steps=_steps(told, fields),
         unknown=(*_unknown_sides(history, finding), *_incomplete(history, finding)),
@@ -246,7 +246,7 @@ def _coverage_sentence(history: History) -> str:
     hits = len(history.meetings)
     known = [side.title for side in history.coverage if side.known == side.hits and side.hits]
     partly = [f"{side.title} ({side.known} of {side.hits})" for side in history.coverage if 0 < side.known < side.hits]
-    told = f"Coverage over {plural(hits, 'hit')}: known on both sides: {listing(known, 12) or 'nothing'}"
+    told = f"Coverage over {plural(hits, 'hit')}: known on both sides: {listing(known, 60) or 'nothing'}"
     return told + (f"; partly: {listing(partly, 6)}." if partly else ".")
 
 
@@ -264,7 +264,7 @@ def _what_to_send(history: History) -> tuple[str, ...]:
     steps: list[str] = []
     if any(meeting.creator is None for meeting in history.meetings) or history.unseen:
         steps.append("Let every writer of the store publish its creates, and find what is missing in the stream.")
-    if any(not meeting.dimensions or not _decided(meeting) for meeting in history.meetings):
+    if any(meeting.creator is not None and not _decided(meeting) for meeting in history.meetings):
         steps.append("Let gateway and engine send the digests of weights and token ids with every create and hit.")
     steps.append("Ask the same again with the cache bypassed, and compare the answers.")
     return tuple(steps)

@@ -75,12 +75,19 @@ def read_token(directory: Path) -> str:
     return token if len(token) >= SHORTEST_TOKEN else ""
 
 
-def sign_in_link(address: str, token: str, now_s: float) -> str:
-    """A link to the console at `address` that signs in once, within ten minutes."""
+def sign_in_link(address: str, token: str, now_s: float, path: str = "/") -> str:
+    """A link to the console at `address` that signs in once, within ten minutes, and leads on to `path`."""
     expiry = int(now_s) + CODE_LIFE_S
     nonce = secrets.token_urlsafe(12)
     code = f"{expiry}.{nonce}.{_mac(token, 'code', str(expiry), nonce)}"
-    return f"{address.rstrip('/')}/enter?code={quote(code)}"
+    onward = "" if path == "/" else f"&next={quote(path, safe='')}"
+    return f"{address.rstrip('/')}/enter?code={quote(code)}{onward}"
+
+
+def local_path(text: str) -> str:
+    """`text` if it is a path on this console, else `/`: a link of ours must not lead elsewhere."""
+    plain = text.isascii() and text.isprintable() and "\\" not in text
+    return text if plain and text.startswith("/") and not text.startswith("//") else "/"
 
 
 class Access:

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -25,8 +24,8 @@ from ..archive import AmbiguousQuestion, Archive, NothingFound, Wanted
 from ..asking import BadQuestion, question, wanted
 from ..document import FINDINGS, INCIDENTS, finding_document, history_document, incident_document
 from ..history import Question
-from .access import SESSION_LIFE_S, Access
-from .gate import Gate, Hosts, cookie_name, is_loopback
+from .access import SESSION_LIFE_S, Access, local_path
+from .gate import Gate, Hosts, cookie_name
 from .pages import Pages, question_path
 
 log = logging.getLogger("kvtrail.audit")
@@ -38,6 +37,13 @@ _STATUS: tuple[tuple[type[KvtrailError], int], ...] = (
     (StoreUnavailable, 503),
     (StoreError, 502),
 )
+
+_HEADINGS = {
+    400: "That cannot be answered",
+    404: "Not found",
+    502: "The store refused",
+    503: "The store does not answer",
+}
 
 
 def console(
@@ -65,16 +71,6 @@ def console(
         exception_handlers={KvtrailError: views.on_error, HTTPException: views.on_http_error},
     )
     return Gate(app, access=access, hosts=hosts, refuse=views.refused, misdirected=views.misdirected, now_s=now_s)
-
-
-def hosts_for(host: str, names: tuple[str, ...]) -> Hosts:
-    """The hosts a console bound to `host` answers to."""
-    return Hosts(host, names)
-
-
-def may_make_token(host: str) -> bool:
-    """Whether a console bound to `host` may make its own token: on loopback only."""
-    return is_loopback(host)
 
 
 class _Views:
@@ -157,7 +153,7 @@ class _Views:
         if not entered:
             return self._page("enter.html", status=401, tried=True)
         # A page, not a redirect: a strict cookie is not sent along a redirect that began on another site.
-        response = self._page("entered.html")
+        response = self._page("entered.html", onward=local_path(request.query_params.get("next", "/")))
         response.set_cookie(
             cookie_name(request.scope), self._access.new_session(now), max_age=SESSION_LIFE_S, path="/",
             httponly=True, samesite="strict", secure=self._secure,
@@ -192,14 +188,18 @@ class _Views:
             if candidates:
                 told["candidates"] = msgspec.to_builtins(candidates)
             return _json({"error": told}, status)
-        return await run_in_threadpool(self._page, "message.html", status=status, error=error, candidates=candidates)
+        return self._message(error, status, candidates)
 
     async def on_http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         told = KvtrailError("there is nothing here." if error.status_code == 404 else error.detail)
         if request.url.path.startswith("/api/"):
             return _json({"error": {"code": "http", "message": told.message, "remedy": ""}}, error.status_code)
-        return self._page("message.html", status=error.status_code, error=told, candidates=[])
+        return self._message(told, error.status_code, [])
+
+    def _message(self, error: KvtrailError, status: int, candidates: list[Question]) -> HTMLResponse:
+        heading = _HEADINGS.get(status, "This page cannot be shown")
+        return self._page("message.html", status=status, error=error, candidates=candidates, heading=heading)
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         return HTMLResponse(self._pages.render(template, **values), status_code=status)

@@ -1,16 +1,16 @@
 """Pages from templates. Whatever a template prints is escaped, and loses control and direction characters."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec import Struct
 
 from ...schemas.dimensions import Severity
-from ...schemas.findings import Finding
 from .. import wording
 from ..comparing import Compared, differing_titles
 from ..folding import Fold, fold_rows
@@ -18,6 +18,7 @@ from ..history import History, Meeting, Question, Row
 from ..render import details, note, operation
 from ..verdict import reach_verdict
 
+_COMMAND = re.compile(r"`([^`]+)`")
 ROWS = 200
 """Lines of a timeline before runs of ordinary hits are folded."""
 MEETINGS = 3
@@ -61,6 +62,7 @@ class Pages:
             clock=wording.clock, day=wording.day, moment=wording.moment, number=wording.number, age=self._age,
             key=wording.person_key, value=short_value, differing=differing_titles, iso=_iso,
             sentence=wording.sentence,
+            prose=_prose,
         )  # fmt: skip
         environment.globals.update(
             plural=wording.plural, path=question_path, finding_path=finding_path, key_path=key_path,
@@ -74,6 +76,8 @@ class Pages:
 
     def investigation(self, history: History) -> str:
         """The page of one history: the same as on the command line, with both parties side by side."""
+        shown = _worst_first(history.meetings)
+        shown = ([meeting for meeting in shown if _loudness(meeting)] or shown)[:MEETINGS]
         days = {wording.day(row.event.time_us) for row in history.rows}
         return self.render(
             "investigation.html",
@@ -81,13 +85,14 @@ class Pages:
             verdict=reach_verdict(history),
             lines=_lines(history.rows),
             one_day=days.pop() if len(days) == 1 else "",
-            sides=[_sides(meeting) for meeting in _worst_first(history.meetings)[:MEETINGS]],
-            more_meetings=max(0, len(history.meetings) - MEETINGS),
+            sides=[_sides(meeting) for meeting in shown],
+            more_meetings=len(history.meetings) - len(shown),
             api=f"/api{question_path(history.question)}",
         )
 
     def _age(self, time_us: int) -> str:
-        return wording.span(self._now_s() - time_us / 1e6)
+        seconds = max(0.0, self._now_s() - time_us / 1e6)
+        return wording.span(seconds if seconds < 60 else seconds - seconds % 60)
 
 
 def question_path(question: Question) -> str:
@@ -131,6 +136,11 @@ def _harmless(value: Any) -> Any:
     return value
 
 
+def _prose(text: str) -> Markup:
+    """A sentence whose `commands` stand in their own face; everything in it is escaped first."""
+    return Markup(_COMMAND.sub(r'<code class="command">\1</code>', str(escape(wording.clean(text)))))
+
+
 def _iso(time_us: int) -> str:
     return wording.at(time_us).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -158,11 +168,12 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
 
 
 def _worst_first(meetings: Sequence[Meeting]) -> list[Meeting]:
-    def loudness(meeting: Meeting) -> int:
-        finding: Finding | None = meeting.finding
-        return -finding.severity.rank - 1 if finding is not None and finding.status == "open" else 0
+    return sorted(meetings, key=_loudness, reverse=True)
 
-    return sorted(meetings, key=loudness)
+
+def _loudness(meeting: Meeting) -> int:
+    finding = meeting.finding
+    return finding.severity.rank + 1 if finding is not None and finding.status == "open" else 0
 
 
 def _sides(meeting: Meeting) -> Sides:

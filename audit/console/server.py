@@ -42,10 +42,10 @@ def token_for(config: Config) -> str:
     return ensure_token(config.local.home())
 
 
-def console_link(config: Config, now_s: float | None = None) -> str:
-    """A link that signs in once, within ten minutes, to the console of this configuration."""
+def console_link(config: Config, path: str = "/", now_s: float | None = None) -> str:
+    """A link that signs in once, within ten minutes, to the console of this configuration, and leads to `path`."""
     token = config.serve.token.get_secret_value() or ensure_token(config.local.home())
-    return sign_in_link(address_of(config), token, time.time() if now_s is None else now_s)
+    return sign_in_link(address_of(config), token, time.time() if now_s is None else now_s, path)
 
 
 def address_of(config: Config) -> str:
