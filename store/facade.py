@@ -7,16 +7,12 @@ compressed answers, external tables.
 
 import base64
 import contextlib
-import email.parser
-import email.policy
 import hmac
 import json
 import logging
-import sys
 import threading
 import uuid
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,11 +21,11 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import SecretStr
 
 from .embedded import Answer, Engine, EngineError
+from .http_body import MAX_REFUSED_BYTES, BrokenRequest, decoded, form_fields, read_body
 from .native import with_revision
 
 log = logging.getLogger("kvtrail.store")
 
-MAX_BODY_BYTES = 1 << 30
 _NOT_SETTINGS = frozenset(
     {"query", "database", "default_format", "user", "password", "quota_key", "session_id", "session_timeout"}
     | {
@@ -130,31 +126,40 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, b"", {})
 
     def _answer(self, *, read_only: bool) -> None:
-        url = urlsplit(self.path)
-        params = dict(parse_qsl(url.query, keep_blank_values=True))
         try:
-            body = self._body()
-            self._admit(url.path, params)
-            if url.path in ("/ping", "/replicas_status") or (url.path == "/" and not params and not body):
+            path, params, body = self._request()
+            if path in ("/ping", "/replicas_status") or (path == "/" and not params and not body):
                 self._send(HTTPStatus.OK, b"Ok.\n", {"Content-Type": "text/html; charset=UTF-8"})
-                return
-            if url.path not in ("/", "/query"):
+            elif path not in ("/", "/query"):
                 self._send(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n", {})
-                return
-            self._run(params, body, read_only)
+            else:
+                self._run(params, body, read_only)
         except EngineError as error:
             log.debug("statement refused with code %d", error.code)
+            self.close_connection |= isinstance(error, BrokenRequest)
             status = _STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-            text = (
-                error.text
-                if "(version " in error.text
-                else f"{error.text} (version {self.server.facade.engine.version})"
-            )
-            self._send(status, text.encode() + b"\n", {"X-ClickHouse-Exception-Code": str(error.code)})
+            version = f" (version {self.server.facade.engine.version})" if "(version " not in error.text else ""
+            self._send(status, f"{error.text}{version}\n".encode(), {"X-ClickHouse-Exception-Code": str(error.code)})
+
+    def _request(self) -> tuple[str, dict[str, str], bytes]:
+        try:
+            url = urlsplit(self.path)
+            params = dict(parse_qsl(url.query, keep_blank_values=True))
+            self._admit(url.path, params)
+        except ValueError:
+            read_body(self.headers, self.rfile, MAX_REFUSED_BYTES)
+            raise EngineError(36, "Code: 36. DB::Exception: The address does not parse. (BAD_ARGUMENTS)") from None
+        except EngineError:
+            # Read what was sent: closing over unread bytes would reset the connection before the answer is read.
+            read_body(self.headers, self.rfile, MAX_REFUSED_BYTES)
+            raise
+        body = read_body(self.headers, self.rfile)
+        return url.path, params, decoded(body, self.headers.get("Content-Encoding", ""))
 
     def _run(self, params: dict[str, str], body: bytes, read_only: bool) -> None:
         if self.headers.get_content_type() == "multipart/form-data":
-            body = self._form(params, body)
+            params |= form_fields(self.headers["Content-Type"], body)
+            body = b""
         if "1" in (params.get("compress"), params.get("decompress")):
             raise EngineError(
                 48, "Code: 48. DB::Exception: Use HTTP compression (gzip) or none, not compress=1. (NOT_IMPLEMENTED)"
@@ -200,6 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -208,7 +215,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _admit(self, path: str, params: Mapping[str, str]) -> None:
         host = urlsplit(f"//{self.headers.get('Host', 'localhost')}").hostname or ""
         if "Origin" in self.headers or host not in ("127.0.0.1", "localhost", "::1"):
-            self.close_connection = True
             raise EngineError(497, "Code: 497. DB::Exception: Only programs on this machine may ask. (ACCESS_DENIED)")
         password = self.server.facade.password
         if password is None or not password.get_secret_value() or path == "/ping":
@@ -219,94 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(given.encode(), password.get_secret_value().encode()):
             raise EngineError(516, "Code: 516. DB::Exception: Authentication failed. (AUTHENTICATION_FAILED)")
 
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            raw = self._chunks()
-        else:
-            try:
-                length = int(self.headers.get("Content-Length") or 0)
-            except ValueError:
-                length = -1
-            if not 0 <= length <= MAX_BODY_BYTES:
-                raise self._too_large()
-            raw = self.rfile.read(length)
-        encoding = self.headers.get("Content-Encoding", "").lower()
-        if not encoding or encoding == "identity" or not raw:
-            return raw
-        if encoding not in _DECODERS:
-            raise EngineError(48, "Code: 48. DB::Exception: Unknown Content-Encoding. (NOT_IMPLEMENTED)")
-        try:
-            return _DECODERS[encoding](raw)
-        except Exception as error:
-            raise EngineError(
-                354, "Code: 354. DB::Exception: The body does not decompress. (ZLIB_INFLATE_FAILED)"
-            ) from error
-
-    def _chunks(self) -> bytes:
-        parts: list[bytes] = []
-        total = 0
-        while True:
-            try:
-                size = int(self.rfile.readline(66).partition(b";")[0], 16)
-            except ValueError:
-                self.close_connection = True
-                raise EngineError(33, "Code: 33. DB::Exception: The body broke off. (CANNOT_READ_ALL_DATA)") from None
-            total += size
-            if size < 0 or total > MAX_BODY_BYTES:
-                raise self._too_large()
-            if size == 0:
-                while self.rfile.readline(4096).strip():
-                    pass
-                return b"".join(parts)
-            data = self.rfile.read(size)
-            if len(data) != size or self.rfile.read(2) != b"\r\n":
-                self.close_connection = True
-                raise EngineError(33, "Code: 33. DB::Exception: The body broke off. (CANNOT_READ_ALL_DATA)")
-            parts.append(data)
-
-    def _too_large(self) -> EngineError:
-        self.close_connection = True
-        return EngineError(36, "Code: 36. DB::Exception: The body is too large. (BAD_ARGUMENTS)")
-
-    def _form(self, params: dict[str, str], body: bytes) -> bytes:
-        """Form fields join the URL's parameters, as ClickHouse has it."""
-        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-        message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
-        for part in message.iter_parts():
-            name = part.get_param("name", header="content-disposition")
-            if part.get_filename() is not None:
-                raise EngineError(
-                    48, "Code: 48. DB::Exception: External tables are not supported here. (NOT_IMPLEMENTED)"
-                )
-            payload = part.get_payload(decode=True)
-            params[str(name)] = payload.decode() if isinstance(payload, bytes) else ""
-        return b""
-
 
 def _basic(header: str | None) -> str:
     if header and header.startswith("Basic "):
         with contextlib.suppress(ValueError):
             return base64.b64decode(header[6:]).decode(errors="replace").partition(":")[2]
     return ""
-
-
-def _lz4(data: bytes) -> bytes:
-    import lz4.frame  # type: ignore[import-untyped]  # ships no types
-
-    return bytes(lz4.frame.decompress(data))
-
-
-def _zstd(data: bytes) -> bytes:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return bytes(zstd.decompress(data))
-
-
-_DECODERS: Mapping[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda data: zlib.decompress(data, 31),
-    "deflate": zlib.decompress,
-    "lz4": _lz4,
-    "zstd": _zstd,
-}
