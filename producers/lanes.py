@@ -169,10 +169,11 @@ class Packer:
         )  # fmt: skip
 
 
-def heartbeat(time_ns: int) -> Item:
+def heartbeat(time_ns: int, home: str) -> Item:
     """A check that says only "this lane goes on": it makes a gap at a lane's end visible to its readers."""
     body = Check(check="heartbeat", result="pass", detail="events before this one were dropped")
-    return (time_ns, body, "", None, "", "gpu", "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+    store, tier = (home[2:].rpartition(":")[0], "shared") if home.startswith("s:") else ("", "gpu")
+    return (time_ns, body, "", None, store, tier, "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
 
 
 def first_event(time_ns: int) -> Item:

@@ -212,7 +212,7 @@ class Sender:
                     lane.pending.popleft().arrived()
                 elif lane.hole:
                     self._buffer.staged += 1
-                    lane.pending.append(heartbeat(time.time_ns()))
+                    lane.pending.append(heartbeat(time.time_ns(), lane.home))
                 else:
                     return
         finally:

@@ -209,8 +209,9 @@ def test_a_loss_at_the_end_of_a_lane_is_made_visible_by_a_heartbeat() -> None:
     batches = decode(record for _, record in memory.records)
     for home in shared_homes("pool"):
         assert runs(batches)[publisher.incarnation, home] == [(2, 2)]
-    beats = [event.body for event in events(batches) if event.home.startswith("s:")]
-    assert all(isinstance(body, Check) and body.check == "heartbeat" for body in beats)
+    beats = [event for event in events(batches) if event.home.startswith("s:")]
+    assert {(event.store, event.tier) for event in beats} == {("pool", "shared")}
+    assert all(isinstance(event.body, Check) and event.body.check == "heartbeat" for event in beats)
 
 
 def test_memory_is_bounded_while_nothing_can_be_sent() -> None:
