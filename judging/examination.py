@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..schemas.facts import Fact
 from ..schemas.findings import Finding
 from .offline import History
 from .scenarios import Scenario, dimensions_of, normal_label
@@ -26,8 +25,7 @@ def examine(scenario: Scenario) -> Result:
     raised: list[tuple[str, Finding]] = []
     for at, record in scenario.steps:
         raised += [(at, finding) for finding in history.take(record)]
-        if not isinstance(record, Fact):
-            continue
+    history.finish()
     standing = [finding for finding in history.final.values() if finding.status == "open"]
     wrong: list[str] = []
     left = list(standing)

@@ -66,6 +66,7 @@ class Findings:
         evidence: Iterable[str] = (),
         facts: tuple[str, ...] = (),
         kind: str = "",
+        requester: Party | None = None,
     ) -> Finding:
         """A finding about more than one event: a lane, a namespace, an operation, a fact."""
         return Finding(
@@ -83,6 +84,7 @@ class Findings:
             store=store,
             home=home,
             kind=kind,
+            requester=requester,
             evidence=_unique(evidence),
             facts=facts,
         )

@@ -17,6 +17,7 @@ from .ledger.barriers import Barrier
 from .ledger.home import Held, Home, address_of, scope_of
 from .ledger.lanes import Lane
 from .ledger.rows import Mark, Rare, Row
+from .observations import Observation, RequestClosed
 from .revisions import Revisions
 from .stream import StreamWatch
 from .trial import Trial
@@ -30,7 +31,8 @@ class Judge:
     else is final when it is first judged.
     """
 
-    def __init__(self, settings: JudgingConfig, deployment: str, facts: FactBook) -> None:
+    def __init__(self, settings: JudgingConfig, deployment: str, facts: FactBook, *, observe: bool = False) -> None:
+        """`observe`: collect what fleet rules need in `observations`, for the caller to drain."""
         self.settings, self.deployment, self.facts = settings, deployment, facts
         self.identities = Identities()
         self.comparator = Comparator(self.identities)
@@ -49,7 +51,8 @@ class Judge:
         self.revisions = Revisions()
         self.findings = Findings(deployment, self.identities)
         self.stream = StreamWatch(self.revisions, self.findings, self.context)
-        self.trial = Trial(self.context, self.findings, self.revisions)
+        self.observations: list[Observation] | None = [] if observe else None
+        self.trial = Trial(self.context, self.findings, self.revisions, self.observations)
         self._handlers: dict[type, Callable[[Home, Held, bool], None]] = {
             Create: self._create,
             Hit: self._hit,
@@ -101,11 +104,13 @@ class Judge:
         return dump(self)
 
     @classmethod
-    def load(cls, raw: bytes, settings: JudgingConfig, deployment: str, facts: FactBook) -> "Judge":
+    def load(
+        cls, raw: bytes, settings: JudgingConfig, deployment: str, facts: FactBook, *, observe: bool = False
+    ) -> "Judge":
         """A judge that continues from `dump`. Raises `SnapshotError` for what is none."""
         from .snapshot import restore
 
-        return restore(cls(settings, deployment, facts), raw)
+        return restore(cls(settings, deployment, facts, observe=observe), raw)
 
     def _lane(self, home: Home, node: str, incarnation: str, time_us: int) -> Lane:
         lane, new = home.lane(len(self.lanes), node, incarnation, time_us, self.context.skew_us)
@@ -304,7 +309,11 @@ class Judge:
                 return
 
     def _request_end(self, home: Home, held: Held, late: bool) -> None:
-        done = home.requests.pop(held.event.request_id, [])
+        event, body = held.event, held.event.body
+        assert isinstance(body, RequestEnd)
+        if self.observations is not None and event.request_id and body.parts_required:
+            self.observations.append(RequestClosed(event.id, event.time_us, event.request_id, body.parts_required))
+        done = home.requests.pop(event.request_id, [])
         done = [one for one in done if not self.trial.may_change(home, one)]
         home.release(done)
         self.trial.settle(done)

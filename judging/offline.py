@@ -8,6 +8,7 @@ from ..schemas.events import Event
 from ..schemas.facts import Fact
 from ..schemas.findings import Finding
 from .factbook import FactBook
+from .fleet import FleetJudge
 from .judge import Judge
 
 
@@ -16,7 +17,9 @@ class History:
 
     def __init__(self, settings: JudgingConfig | None = None, deployment: str = "default") -> None:
         self.facts = FactBook()
-        self.judge = Judge(settings or JudgingConfig(), deployment, self.facts)
+        settings = settings or JudgingConfig()
+        self.judge = Judge(settings, deployment, self.facts, observe=True)
+        self.fleet = FleetJudge(settings, deployment)
         self.final: dict[str, Finding] = {}
         self._append_us = 0
 
@@ -27,6 +30,18 @@ class History:
             self.facts.add(record, self._append_us)
             return []
         found = self.judge.batch(as_batch(record) if isinstance(record, Event) else record, self._append_us)
+        observations = self.judge.observations
+        assert observations is not None
+        for observation in observations:
+            found += self.fleet.take(observation)
+        observations.clear()
+        return self._note(found)
+
+    def finish(self) -> list[Finding]:
+        """The history has ended. What only its end can show."""
+        return self._note(self.fleet.finish())
+
+    def _note(self, found: list[Finding]) -> list[Finding]:
         for finding in found:
             self.final[finding.id] = finding
         return found
@@ -57,4 +72,5 @@ def judge_history(
     history = History(settings, deployment)
     for record in records:
         history.take(record)
+    history.finish()
     return [finding for finding in history.final.values() if retracted or finding.status == "open"]

@@ -1,5 +1,6 @@
 """A trial: one held event against the ledger as it stood when the event happened."""
 
+import hashlib
 from collections.abc import Iterable
 
 from ..schemas.dimensions import Severity
@@ -9,6 +10,7 @@ from .findings import Findings
 from .interning import span_end
 from .ledger.home import Held, Home, address_of
 from .ledger.rows import NOTHING_RARE, Mark, Row
+from .observations import Keyed, Observation, PartServed, Reached
 from .revisions import Revisions
 from .rules import CREATE_RULES, HIT_RULES
 from .verdicts import SERVED, Context, CreateCase, HitCase, Verdict
@@ -17,8 +19,11 @@ from .verdicts import SERVED, Context, CreateCase, HitCase, Verdict
 class Trial:
     """Matches, applies the rules and puts the result among the revisions."""
 
-    def __init__(self, context: Context, findings: Findings, revisions: Revisions) -> None:
+    def __init__(
+        self, context: Context, findings: Findings, revisions: Revisions, observations: list[Observation] | None
+    ) -> None:
         self.context, self.findings, self.revisions = context, findings, revisions
+        self.observations = observations
 
     def judge(self, home: Home, held: Held, reason: str) -> None:
         """Judge an event, for the first time or again; `reason` says why again."""
@@ -77,6 +82,8 @@ class Trial:
             siblings=self._siblings(home, held),
             context=context,
         )
+        if self.observations is not None:
+            self._observe_hit(case)
         for rule in HIT_RULES:
             verdict = rule(case)
             if verdict is not None:
@@ -84,6 +91,44 @@ class Trial:
                     event, verdict, held.identity, row, complete=not home.gapped, reused=hit.reused_tokens
                 )
         return None
+
+    def _observe_hit(self, case: HitCase) -> None:
+        assert self.observations is not None
+        event, row, comparison = case.event, case.row, case.comparison
+        if event.part and event.request_id:
+            self.observations.append(
+                PartServed(
+                    event.id, event.time_us, event.request_id, case.requester, event.part, case.hit.parts_required
+                )
+            )
+        if row is None or row.identity < 0 or case.identity < 0 or not comparison.tenant:
+            return
+        creator, requester = self.context.identities.values[row.identity], self.context.identities.values[case.identity]
+        # Declared shareable is meant to be reached, and what differs is a finding of its own.
+        if creator.isolation_domain == "" or comparison.content or comparison.domain:
+            return
+        self.observations.append(
+            Reached(
+                event.id,
+                event.time_us,
+                event.request_id,
+                requester.tenant_id,
+                requester.principal or "",
+                creator.tenant_id,
+                row.event_id,
+            )
+        )
+
+    def _observe_create(self, event: Event) -> None:
+        assert self.observations is not None
+        identity = event.identity
+        if identity is None or event.key_origin != "derived":
+            return
+        if not (identity.token_ids_digest or identity.prefix_digest or identity.media_digest):
+            return
+        about = (event.store, event.tier, event.kind, event.part, event.rank, event.span, event.entry_version)
+        signature = hashlib.sha256(repr(about).encode() + identity.canonical()).hexdigest()
+        self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))
 
     def _siblings(self, home: Home, held: Held) -> list[tuple[str, bool]]:
         if not held.event.part or not held.event.request_id:
@@ -146,6 +191,8 @@ class Trial:
         row = next((row for row in rows if row.order == held.order), None)
         if row is None:
             return None
+        if self.observations is not None:
+            self._observe_create(held.event)
         live = [
             other for other in rows if other.order < held.order and home.addresses.end_of(other, held.order) is None
         ]
