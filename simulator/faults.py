@@ -33,6 +33,7 @@ class Injected(NamedTuple):
 
 
 Fault = Callable[[Fleet], Injected | None]
+RENDERED = frozenset({"template_digest", "tool_schema_digest", "corpus_digest"})
 
 
 def _pick(fleet: Fleet, kind: str = "kv", tier: Tier = "gpu") -> tuple[Node, Entry] | None:
@@ -55,7 +56,10 @@ def _hit(fleet: Fleet, node: Node, entry: Entry, identity: Identity, **changed: 
 
 
 def _content(cause: str, dimension: str, kind: str = "kv", value: str | None = None) -> Fault:
-    """The requester differs in one content dimension, and the entry is served all the same."""
+    """The requester differs in one content dimension, and the entry is served all the same.
+
+    What is rendered into the prompt changes its tokens too, so those differ with it.
+    """
 
     def fault(fleet: Fleet) -> Injected | None:
         picked = _pick(fleet, kind)
@@ -63,7 +67,11 @@ def _content(cause: str, dimension: str, kind: str = "kv", value: str | None = N
             return None
         node, entry = picked
         changed = value if value is not None else digest("fault", dimension, fleet.requests)
-        identity = entry.identity.model_copy(update={dimension: changed})
+        update = {dimension: changed}
+        if dimension in RENDERED:
+            tokens = digest("fault tokens", changed)
+            update |= {"token_ids_digest": tokens, "prefix_digest": digest("prefix", tokens)}
+        identity = entry.identity.model_copy(update=update)
         event = _hit(fleet, node, entry, identity)
         return Injected([event], Expected("identity", cause, event.id, (dimension,)))
 
@@ -296,12 +304,12 @@ def _unreported(fleet: Fleet) -> Injected | None:
 
 def _refused(fleet: Fleet) -> Injected | None:
     """A reset was acknowledged upstairs and refused by the node."""
-    node = fleet.random.choice(fleet.nodes)
+    node, operation = fleet.random.choice(fleet.nodes), f"refused-{fleet.rid()}"
     event = node.emitter.emit(
-        Invalidate(scope="node", outcome="refused", cause="reset", op_id=f"refused-{fleet.requests}"), fleet.now_us,
+        Invalidate(scope="node", outcome="refused", cause="reset", op_id=operation), fleet.now_us,
         store="pool", tier="gpu",
     )  # fmt: skip
-    return Injected([event], Expected("life cycle", "INVALIDATE_FAILED", event.id))
+    return Injected([event], Expected("life cycle", "INVALIDATE_FAILED", f"operation:{operation}"))
 
 
 def _stale_epoch(fleet: Fleet) -> Injected | None:
@@ -323,13 +331,13 @@ def _stale_epoch(fleet: Fleet) -> Injected | None:
 
 
 def _unknown(fleet: Fleet) -> Injected | None:
-    """A hit on something that never was, on a node whose history is complete."""
+    """A hit on something that never was, in memory: its history is complete since the node started."""
     picked = _pick(fleet)
     if picked is None:
         return None
     node, like = picked
     entry = Entry(
-        key=digest("never created", fleet.requests), identity=like.identity, kind="kv", tier="nvme",
+        key=digest("never created", fleet.requests), identity=like.identity, kind="kv", tier="gpu",
         created_us=fleet.now_us, tokens=64, size=4096, payload=fleet.payload(),
     )  # fmt: skip
     hit = _hit(fleet, node, entry, entry.identity, payload_digest=None)
@@ -344,7 +352,8 @@ def _gap(fleet: Fleet) -> Injected | None:
         return None
     node.emitter.sequences[home] += fleet.random.randint(1, 5)
     event = node.emitter.emit(Lookups(), fleet.now_us, store="pool", tier="gpu")
-    return Injected([event], Expected("stream", "STREAM_GAP", f"{node.emitter.node}/{node.emitter.incarnation}/{home}"))
+    lane = f"lane:{node.emitter.node}/{node.emitter.incarnation}/{home}"
+    return Injected([event], Expected("stream", "STREAM_GAP", lane))
 
 
 FAULTS: dict[str, Fault] = {

@@ -105,7 +105,8 @@ def make_ask(random: Random, tenants: list[Tenant]) -> Ask:
         tools="" if shared else random.choice(tenant.tools),
         corpus="" if shared else random.choice(tenant.corpora),
         adapter="" if random.random() < 0.8 else f"adapter-{random.randrange(4)}",
-        conversation=min(int(random.expovariate(1 / 2)), 60),
+        # A product prompt has a handful of variants; conversations are the tenant's own.
+        conversation=random.randrange(4) if shared else min(int(random.expovariate(1 / 2)), 60),
         kind=kind,
         media=digest("media", random.randint(0, 40)) if kind == "kv" and random.random() < 0.05 else "",
     )

@@ -35,7 +35,7 @@ class Run:
         order, made = cycle(names), 0
         start = int(self.events * WARM_UP)
         every = max(1, (self.events - start) // (self.faults + 1)) if self.faults else 0
-        pending = next(order)
+        pending, subjects = next(order), set[str]()
         for item in fleet.begin():
             made += isinstance(item, Event)
             yield item
@@ -45,13 +45,14 @@ class Run:
                 yield item
             if len(self.answers) < self.faults and made >= start + every * (len(self.answers) + 1):
                 injected = FAULTS[pending](fleet)
-                if injected is None:
+                if injected is None or injected.expected.subject in subjects:
                     pending = next(order)
                     continue
                 for item in injected.events:
                     made += isinstance(item, Event)
                     yield item
                 self.answers.append(injected.expected)
+                subjects.add(injected.expected.subject)
                 pending = next(order)
 
     def sent(self) -> Iterator[Sent]:
