@@ -1,0 +1,97 @@
+"""The buffer alone, step by step: where losses stand, and what wakes the sender."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from kvtrail.producers.buffer import Buffer, Item, Loss
+from kvtrail.producers.lanes import homes_of
+from kvtrail.producers.sender import Loop
+from kvtrail.schemas.events import Expire
+
+
+def item(key: str, owner: str = "") -> Item:
+    return (
+        1,
+        Expire(reason="ttl"),
+        key,
+        None,
+        "kv",
+        "gpu",
+        owner,
+        0,
+        "",
+        "derived",
+        "kv",
+        "",
+        "",
+        "",
+        "",
+        None,
+        "",
+        "",
+    )
+
+
+def buffer(limit: int, rung: list[int] | None = None) -> Buffer:
+    bells: list[int] = [] if rung is None else rung
+    return Buffer(limit, lambda one: homes_of(one, "n1", 8), lambda: bells.append(1))
+
+
+def test_losses_stand_behind_what_was_accepted_before_them() -> None:
+    full = buffer(2)
+    full.put(item("a"))
+    full.put(item("b"))
+    full.put(item("lost"))
+    full.put(item("lost", owner="n2"))
+    full.put(item("lost"))
+    taken = [full.take(), full.take()]
+    full.put(item("c"))  # the loss in front of it takes the other place
+    full.put(item("lost"))
+    taken += [full.take(), full.take(), full.take()]
+    assert [thing[2] if isinstance(thing, tuple) else thing.homes for thing in taken] == [
+        "a", "b", {"n:n1": 2, "n:n2": 1}, "c", {"n:n1": 1},
+    ]  # fmt: skip
+    assert full.take() is None
+    assert full.books() == ({"full": 4}, {})
+
+
+def test_a_loss_that_was_taken_out_grows_no_more() -> None:
+    full = buffer(1)
+    full.staged = 1  # the sender holds one event
+    full.put(item("lost"))
+    first = full.take()
+    full.put(item("lost"))
+    second = full.take()
+    assert isinstance(first, Loss) and isinstance(second, Loss)
+    assert first.homes == second.homes == {"n:n1": 1}
+
+
+def test_losses_and_markers_are_not_events() -> None:
+    full = buffer(1)
+    full.put(item("a"))
+    full.put(item("lost"))
+    full.mark(object())
+    assert full.waiting() == 1
+
+
+def test_the_sender_is_woken_once_an_alarm() -> None:
+    rung: list[int] = []
+    quiet = buffer(100, rung)
+    quiet.put(item("a"))
+    assert rung == []
+    quiet.alarm = 3
+    for key in "bcdef":
+        quiet.put(item(key))
+    assert rung == [1]
+
+
+def test_names_resolve_while_the_interpreter_exits() -> None:
+    # Then every executor refuses work, as this one does.
+    async def resolve() -> object:
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+        asyncio.get_running_loop().set_default_executor(executor)
+        return await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(resolve())
