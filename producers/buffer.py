@@ -30,10 +30,9 @@ entry version, place, generation, request id, trace id."""
 
 
 class Loss(Struct):
-    """Events dropped at this position, by home. Open until the sender has taken it out."""
+    """Events dropped at this position, by home. Grows for as long as it is the newest thing in the queue."""
 
     homes: dict[str, int]
-    open: bool = True
 
 
 class Buffer:
@@ -87,10 +86,8 @@ class Buffer:
             return None
         thing = self.queue.popleft()
         if type(thing) is not tuple:
-            with self._lock:
+            with self._lock:  # also: a call that has just found this loss in the queue is done with it
                 self._foreign -= 1
-                if type(thing) is Loss:
-                    thing.open = False
         return thing
 
     def waiting(self) -> int:
@@ -120,7 +117,7 @@ class Buffer:
             if self.closed:
                 return
             loss = self._loss
-            if loss is None or not loss.open or self._last() is not loss:
+            if loss is None or self._last() is not loss:
                 loss = self._loss = Loss({})
                 self._foreign += 1
                 self.queue.append(loss)
