@@ -37,10 +37,19 @@ RENDERED = frozenset({"template_digest", "tool_schema_digest", "corpus_digest"})
 
 
 def _pick(fleet: Fleet, kind: str = "kv", tier: Tier = "gpu") -> tuple[Node, Entry] | None:
-    """A live, committed entry, the oldest third left alone: it may be evicted on the next step."""
+    """A live, committed entry of the current epoch and not asked for by an alias, so that one fault has one cause;
+    the oldest third is left alone, since it may be evicted on the next step."""
     node = fleet.random.choice(fleet.nodes)
     held = list(fleet.shared.values()) if tier == "shared" else list(node.tier(tier).values())
-    live = [entry for entry in held[len(held) // 3 :] if entry.committed and entry.kind == kind]
+    epoch = str(fleet.registry.epoch)
+    live = [
+        entry
+        for entry in held[len(held) // 3 :]
+        if entry.committed
+        and entry.kind == kind
+        and entry.identity.epoch == epoch
+        and entry.identity.model_id not in fleet.registry.aliases
+    ]
     return (node, fleet.random.choice(live)) if live else None
 
 
@@ -341,7 +350,7 @@ def _unknown(fleet: Fleet) -> Injected | None:
         created_us=fleet.now_us, tokens=64, size=4096, payload=fleet.payload(),
     )  # fmt: skip
     hit = _hit(fleet, node, entry, entry.identity, payload_digest=None)
-    return Injected([hit], Expected("stream", "UNKNOWN_ENTRY", hit.id))
+    return Injected([hit], Expected("stream", "HIT_UNKNOWN_ENTRY", hit.id))
 
 
 def _gap(fleet: Fleet) -> Injected | None:
