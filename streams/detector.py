@@ -144,7 +144,7 @@ class Detector:
         """Take in nothing more, finish what is in hand, save, commit, leave."""
         tasks = [*self._tasks.values()]
         for task, _ in tasks:
-            await task.stop()
+            task.stop()
         await asyncio.gather(*(running for _, running in tasks))
         await app.stop()
         if not self._stopping.restart:

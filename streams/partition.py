@@ -5,6 +5,7 @@ hook, where it would cost the worker its membership.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -80,14 +81,16 @@ class PartitionTask:
         return self._fold.next if self._fold is not None else 0
 
     async def deliver(self, delivery: Delivery) -> None:
-        """Hand records over; waits while the partition is behind."""
-        await self._queue.put(delivery)
+        """Hand records over; waits while the partition is behind. What comes after `stop` is never acknowledged."""
+        if not self._stopping:
+            await self._queue.put(delivery)
 
-    async def stop(self) -> None:
-        """Ask `run` to return after what it was given and a last snapshot. A long read from the log is broken off:
-        the snapshot keeps what it had reached."""
+    def stop(self) -> None:
+        """Ask `run` to return after the delivery in hand and a last snapshot. A long read from the log is broken
+        off: the snapshot keeps what it had reached."""
         self._stopping = True
-        await self._queue.put(None)
+        with contextlib.suppress(asyncio.QueueFull):  # then it is awake anyway
+            self._queue.put_nowait(None)
 
     async def run(self) -> None:
         """Restore, read what was acknowledged without being part of the state, then follow the deliveries."""
@@ -99,6 +102,8 @@ class PartitionTask:
                 await self._handle(fold, delivery)
             await self._save(fold)
         finally:
+            while not self._queue.empty():  # whoever waits to deliver may go
+                self._queue.get_nowait()
             await self._reader.stop()
 
     async def _restore(self) -> Fold:
