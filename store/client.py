@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import clickhouse_connect
 import urllib3.exceptions
 from clickhouse_connect.driver.exceptions import ClickHouseError, DataError, OperationalError
+from clickhouse_connect.driver.httpclient import HttpClient
 
 from ..schemas.config import ClickHouseConfig
 from ..schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejected, StoreUnavailable
@@ -54,7 +55,7 @@ class Client:
         except ValueError:
             raise ConfigError("has no usable port.", field="clickhouse.url", remedy="Write http://host:8123.") from None
         try:
-            self._client = clickhouse_connect.get_client(
+            client = clickhouse_connect.get_client(
                 interface=url.scheme,
                 host=url.hostname,
                 port=port,
@@ -71,6 +72,10 @@ class Client:
             )
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
             raise mapped(error, "connect") from error
+        assert isinstance(client, HttpClient)
+        # urllib3 would retry by itself and log the address it retries, parameters included.
+        client.http_retries = 0
+        self._client = client
         # Set afterwards: the handshake must work before the first migration has made the database.
         self._client.database = self.database
         self._types: dict[str, dict[str, Any]] = {}
@@ -126,14 +131,18 @@ class Client:
                 f"has no column {', '.join(unknown)}.", field=table, remedy="Run this build's migrations first."
             )
         try:
-            self._client.insert(
+            context = self._client.create_insert_context(
                 table,
-                [columns[name] for name in names],
-                column_names=names,
+                names,
                 column_types=[types[name] for name in names],
                 column_oriented=True,
                 settings={**INSERT_SETTINGS, "insert_deduplication_token": token},
             )
+            # One block, whatever its size: behind a Null table each block of an insert is deduplicated by itself, and
+            # all but the first would be dropped as repetitions of the token.
+            context.req_block_size = len(columns[names[0]])
+            context.data = [columns[name] for name in names]
+            self._client.insert(context=context)
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
             # The chain is cut: clickhouse-connect and the engine quote the offending value.
             raise mapped(error, f"insert into {table}") from None
