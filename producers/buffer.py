@@ -51,7 +51,8 @@ class Buffer:
         self.refused: dict[str, int] = {}
         self._homes = homes
         self._ring = ring
-        self._lock = threading.Lock()
+        # Re-entrant, since a signal handler or a finaliser may publish in the middle of a call of the same thread.
+        self._lock = threading.RLock()
         self._loss: Loss | None = None
         self._foreign = 0
         """Losses and markers in the queue: what is no event."""

@@ -5,58 +5,25 @@ one tuple to a bounded buffer. It never waits, never raises, never logs. A sende
 """
 
 import atexit
-import functools
 import os
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, Literal, ParamSpec, Self
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from ..schemas.config import KafkaConfig, PublisherConfig
-from ..schemas.dimensions import EntryKind, MatchMode
 from ..schemas.errors import ConfigError
-from ..schemas.events import (
-    Check,
-    Commit,
-    Create,
-    Expire,
-    Hit,
-    Invalidate,
-    KeyOrigin,
-    LookupCount,
-    Lookups,
-    NodeStart,
-    RequestEnd,
-    Tier,
-)
-from ..schemas.identity import Identity
+from ..schemas.events import Tier
 from .buffer import Buffer, Item
+from .calls import LifecycleCalls
 from .lanes import homes_of
 from .sender import Flush, Sender
 from .stats import PublisherStats
 from .transport import Transport
 
-P = ParamSpec("P")
-
 _live: set["LifecyclePublisher"] = set()
-
-
-def _never_raises(
-    method: Callable[Concatenate["LifecyclePublisher", P], None],
-) -> Callable[Concatenate["LifecyclePublisher", P], None]:
-    """A call that cannot be carried out is counted; the engine never sees an exception of ours."""
-    name = method.__name__
-
-    @functools.wraps(method)
-    def call(self: "LifecyclePublisher", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:
-            self._buffer.refuse(f"{name}.{'arguments' if isinstance(error, TypeError) else 'key'}")
-
-    return call
 
 
 def new_incarnation() -> str:
@@ -64,7 +31,7 @@ def new_incarnation() -> str:
     return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
 
 
-class LifecyclePublisher:
+class LifecyclePublisher(LifecycleCalls):
     """Publishes one node's lifecycle events.
 
     `node` names the engine's process for as long as it owns its tiers: two processes that run at once need two
@@ -72,9 +39,7 @@ class LifecyclePublisher:
     its `node_start`: given `surviving_tiers` it is published at once, else before the first event, saying that
     nothing survived, unless that first event is a `node_start` itself.
 
-    Arguments that all calls share: `key` is the store key, `identity` the creator's or requester's; `store` and
-    `tier` say where; `owner` is the node that owns a node-local tier (default: this one), so that a hit on another
-    node's place is ordered with that place's other events. Times come from `clock_ns`.
+    The calls themselves are `LifecycleCalls`'. Times come from `clock_ns`.
 
     Raises `ConfigError` when it is made with an empty node; nothing raises afterwards.
     """
@@ -122,266 +87,6 @@ class LifecyclePublisher:
     def incarnation(self) -> str:
         """This process start; another one in a forked child."""
         return self._incarnation
-
-    @_never_raises
-    def create(
-        self,
-        key: str,
-        identity: Identity | None,
-        *,
-        store: str,
-        tier: Tier,
-        tokens: int = 0,
-        ttl_s: float | None = None,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        span: str = "",
-        entry_version: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-        computed_tokens: int | None = None,
-        reported_tokens: int | None = None,
-        bytes: int | None = None,
-        payload_digest: str | None = None,
-        rederived_key: str | None = None,
-        parts: Sequence[str] = (),
-        finish: str | None = None,
-        max_age_s: float | None = None,
-        lease_s: float | None = None,
-        state: Literal["pending", "committed"] = "committed",
-        weights_version: int | None = None,
-    ) -> None:
-        """An entry exists from now on; `state` pending: not readable before its `commit`. Fields: `events.Create`."""
-        body = Create(
-            tokens=tokens, computed_tokens=computed_tokens, reported_tokens=reported_tokens, bytes=bytes,
-            payload_digest=payload_digest, rederived_key=rederived_key, parts=tuple(parts), finish=finish,
-            ttl_s=ttl_s, max_age_s=max_age_s, lease_s=lease_s, state=state, weights_version=weights_version,
-        )  # fmt: skip
-        self._put(
-            (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, span,
-                entry_version, place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def hit(
-        self,
-        key: str,
-        identity: Identity | None,
-        *,
-        store: str,
-        tier: Tier,
-        reused_tokens: int = 0,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        span: str = "",
-        entry_version: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-        reported_tokens: int | None = None,
-        tokens_read: int | None = None,
-        bytes_read: int | None = None,
-        payload_digest: str | None = None,
-        age_s: float | None = None,
-        match_mode: MatchMode = "exact",
-        similarity: float | None = None,
-        parts_required: Sequence[str] = (),
-        outcome: str = "ok",
-        weights_version: int | None = None,
-    ) -> None:
-        """An entry was served to a requester, whose identity this is. Fields: `events.Hit`."""
-        body = Hit(
-            reused_tokens=reused_tokens, reported_tokens=reported_tokens, tokens_read=tokens_read,
-            bytes_read=bytes_read, payload_digest=payload_digest, age_s=age_s, match_mode=match_mode,
-            similarity=similarity, parts_required=tuple(parts_required), outcome=outcome,
-            weights_version=weights_version,
-        )  # fmt: skip
-        self._put(
-            (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, span,
-                entry_version, place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def expire(
-        self,
-        key: str,
-        reason: Literal["ttl", "capacity", "lease", "aborted", "failed", "demoted", "restart"],
-        *,
-        store: str,
-        tier: Tier,
-        identity: Identity | None = None,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        entry_version: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-    ) -> None:
-        """The store ended an entry by itself."""
-        self._put(
-            (
-                self._clock(), Expire(reason=reason), key, identity, store, tier, owner, rank, copy, key_origin, kind,
-                part, "", entry_version, place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def invalidate(
-        self,
-        key: str = "",
-        *,
-        store: str,
-        tier: Tier,
-        scope: Literal["entry", "node", "store"] = "entry",
-        where: Mapping[str, str] | None = None,
-        cause: str = "",
-        op_id: str = "",
-        outcome: Literal["done", "refused", "partial"] = "done",
-        identity: Identity | None = None,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        entry_version: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-    ) -> None:
-        """Somebody ended entries: one key, or (`scope` node, store) all that agree with `where`.
-
-        Over a whole shared store the event goes to each of its homes, with one `op_id`, and counts as one operation.
-        """
-        if not op_id and scope != "entry":
-            op_id = secrets.token_hex(8)
-        body = Invalidate(scope=scope, where=dict(where or {}), cause=cause, op_id=op_id, outcome=outcome)
-        self._put(
-            (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, "",
-                entry_version, place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def commit(
-        self,
-        key: str,
-        *,
-        store: str,
-        tier: Tier,
-        bytes: int | None = None,
-        payload_digest: str | None = None,
-        identity: Identity | None = None,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        entry_version: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-    ) -> None:
-        """A pending entry became readable."""
-        self._put(
-            (
-                self._clock(), Commit(bytes=bytes, payload_digest=payload_digest), key, identity, store, tier, owner,
-                rank, copy, key_origin, kind, part, "", entry_version, place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def node_start(self, surviving_tiers: Sequence[Tier] = (), *, version: str = "") -> None:
-        """This node's process started and found these tiers as the last one left them. The first call to publish
-        anything, or made with `surviving_tiers` instead: a later one is another restart."""
-        body = NodeStart(surviving_tiers=tuple(surviving_tiers), version=version)
-        self._put((self._clock(), body, "", None, "", "gpu", "", 0, "", "derived", "kv", *_NOTHING))
-
-    @_never_raises
-    def lookups(self, counts: Sequence[LookupCount], *, store: str = "", tier: Tier = "gpu") -> None:
-        """Lookups since the last report, by tenant, template, model and tier."""
-        body = Lookups(counts=tuple(counts))
-        self._put((self._clock(), body, "", None, store, tier, "", 0, "", "derived", "kv", *_NOTHING))
-
-    @_never_raises
-    def check(
-        self,
-        key: str,
-        *,
-        check: Literal["canary", "spot_check", "bypass_diff", "isolation_probe", "heartbeat"],
-        result: Literal["pass", "fail", "inconclusive"],
-        store: str,
-        tier: Tier,
-        expected: str = "",
-        observed: str = "",
-        detail: str = "",
-        identity: Identity | None = None,
-        request_id: str = "",
-        owner: str = "",
-        key_origin: KeyOrigin = "derived",
-        kind: EntryKind = "kv",
-        rank: int = 0,
-        copy: str = "",
-        part: str = "",
-        place: str = "",
-        generation: int | None = None,
-        trace_id: str = "",
-    ) -> None:
-        """The result of an active check on one entry or request; `expected` and `observed` are never content."""
-        body = Check(check=check, result=result, expected=expected, observed=observed, detail=detail)
-        self._put(
-            (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, "", "",
-                place, generation, request_id, trace_id,
-            )
-        )  # fmt: skip
-
-    @_never_raises
-    def request_end(
-        self,
-        request_id: str,
-        *,
-        key: str = "",
-        store: str = "",
-        tier: Tier = "gpu",
-        parts_required: Sequence[str] = (),
-        identity: Identity | None = None,
-        owner: str = "",
-        trace_id: str = "",
-    ) -> None:
-        """A request is over: judgements about its parts can be closed. `key`, `store` and `tier` name the home of
-        its parts where that is not this node's own."""
-        body = RequestEnd(parts_required=tuple(parts_required))
-        self._put(
-            (
-                self._clock(), body, key, identity, store, tier, owner, 0, "", "derived", "kv", "", "", "", "", None,
-                request_id, trace_id,
-            )
-        )  # fmt: skip
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until what was published before this call is acknowledged; False when the time is over first.
@@ -475,9 +180,6 @@ class LifecyclePublisher:
         _inherited.append((self._sender, self._transport, self._buffer))
         self._open(self._transport.fresh(), new_incarnation(), start=False)
 
-
-_NOTHING: tuple[str, str, str, str, None, str, str] = ("", "", "", "", None, "", "")
-"""Part, span, entry version, place, generation, request id and trace id of an event that has none."""
 
 _inherited: list[object] = []
 

@@ -6,7 +6,6 @@ so a lane's order holds through any outage; meanwhile everything waits in the bo
 """
 
 import asyncio
-import logging
 import socket
 import threading
 import time
@@ -18,9 +17,8 @@ from ..schemas.events import NodeStart
 from ..schemas.homes import node_home
 from .buffer import NEVER, Buffer, Item, Loss
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
+from .telling import Teller, log
 from .transport import RecordRejected, Transport, TransportError
-
-log = logging.getLogger("kvtrail.producers")
 
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
@@ -82,8 +80,7 @@ class Sender:
         self._bell: asyncio.Event | None = None
         self._connected: asyncio.Event | None = None
         self._deadline: float | None = None
-        self._told: set[str] = set()
-        self._down = False
+        self._teller = Teller()
         self._thread = threading.Thread(target=self._run, name=f"kvtrail-publisher-{node}", daemon=True)
         self._thread.start()
 
@@ -126,7 +123,7 @@ class Sender:
                 busy_until = self._loop_time() + AWAKE_S
                 self._stage()
                 self._dispatch()
-            self._tell_counts()
+            self._teller.counts(*self._buffer.books())
         await self._drain()
         connecting.cancel()
         with suppress(Exception):
@@ -237,7 +234,8 @@ class Sender:
                 self.sent += packed.events
                 self.records += 1
                 self.bytes += len(packed.record)
-                self._recovered()
+                if self._teller.up(self._buffer.waiting()):
+                    self.last_error = ""
                 break
         self._buffer.staged -= packed.events
 
@@ -271,42 +269,18 @@ class Sender:
         self._buffer.staged = 0
         if left:
             self._buffer.drop("closed", left)
-        self._tell_counts()
+        self._teller.counts(*self._buffer.books())
         self.drained = left == 0
-
-    # What the log is told: each thing once, from this thread only, since a handler may block.
 
     def _refused(self, field: str, message: str) -> None:
         self._buffer.staged -= 1
         self._buffer.refuse(field)
-        if field not in self._told:
-            self._told.add(field)
-            log.warning("refused: %s %s (said once; stats().refused counts)", field, message)
+        self._teller.refused(field, message)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         self.last_error = error.reason if isinstance(error, TransportError) else type(error).__name__
         if isinstance(error, RecordRejected):
-            if error.code not in self._told:
-                self._told.add(error.code)
-                log.error("a record was dropped: %s (said once; stats().dropped counts)", error)
-        elif not self._down:
-            self._down = True
-            log.warning("not delivered, will go on trying: %s", error)
-
-    def _recovered(self) -> None:
-        if self._down:
-            self._down = False
-            self.last_error = ""
-            log.warning("delivering again, %d events are waiting", self._buffer.waiting())
-
-    def _tell_counts(self) -> None:
-        dropped, refused = self._buffer.books()
-        for reason, count in dropped.items():
-            if f"dropped {reason}" not in self._told:
-                self._told.add(f"dropped {reason}")
-                log.warning("dropped %d events, reason %s (said once; stats().dropped counts)", count, reason)
-        for field in refused:
-            if field not in self._told:
-                self._told.add(field)
-                log.warning("refused: %s (said once; stats().refused counts)", field)
+            self._teller.rejected(error)
+        else:
+            self._teller.down(error)

@@ -74,6 +74,19 @@ def test_losses_and_markers_are_not_events() -> None:
     assert full.waiting() == 1
 
 
+def test_a_finaliser_that_publishes_inside_a_call_does_not_hang() -> None:
+    full = buffer(1)
+    full.put(item("a"))
+
+    class Dying:
+        def __del__(self) -> None:
+            full.put(item("lost"))
+
+    with full._lock:  # as in the middle of a call that drops an event
+        Dying()
+    assert full.books() == ({"full": 1}, {})
+
+
 def test_the_sender_is_woken_once_an_alarm() -> None:
     rung: list[int] = []
     quiet = buffer(100, rung)
