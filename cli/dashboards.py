@@ -9,8 +9,9 @@ import yaml
 
 from ..dashboards import generate, lint, provision, verify
 from ..dashboards.grafana import Grafana
-from ..dashboards.integrity import RULES
+from ..dashboards.integrity import CONSOLE, RULES
 from ..dashboards.macros import Window
+from ..dashboards.preview import preview as draw
 from ..dashboards.queries import QUERIES
 from ..schemas.config import load_config
 from ..schemas.errors import ConfigError
@@ -56,6 +57,20 @@ def check(on_engine: bool, hours: int) -> None:
     ran = f", {len(QUERIES)} queries ran" if on_engine else ""
     click.echo(f"{len(boards)} dashboard, {len(RULES)} alert rules{ran}: {len(problems)} problems")
     sys.exit(1 if problems else 0)
+
+
+@dashboards.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--hours", default=1, show_default=True, type=click.IntRange(1, 24 * 366), help="Time range.")
+@click.option("--console", default=CONSOLE, show_default=True, help="Where the links lead.")
+def preview(file: Path, hours: int, console: str) -> None:
+    """Draw the Integrity dashboard into FILE (HTML) from the configured ClickHouse: a look-alike, no Grafana needed."""
+    now = int(time.time())
+    window = Window(start_s=now - hours * 3600, end_s=now + 1, interval_s=max(60, hours * 36), variables={"tenant": ()})
+    with connect(load_config().clickhouse) as client:
+        page = draw(generate.dashboards()["integrity.json"], client, window, console)
+    file.write_text(page, encoding="utf-8")
+    click.echo(f"wrote {file}")
 
 
 @dashboards.command()

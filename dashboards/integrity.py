@@ -119,7 +119,7 @@ def _tiles() -> tuple[Builder[dashboard.Panel], ...]:
             queries.TENANTS_AFFECTED, Place(id=2, x=4, y=0, w=4, h=4), "Tenants affected", "locale", some_is_bad,
         ),
         stat(
-            queries.EVENT_RATE, Place(id=EVENT_RATE_PANEL, x=8, y=0, w=4, h=4), "Events", "cps",
+            queries.EVENT_RATE, Place(id=EVENT_RATE_PANEL, x=8, y=0, w=4, h=4), "Events", "eps",
             steps((None, GREEN)), "No traffic",
         ),
         stat(
@@ -136,10 +136,10 @@ def _tiles() -> tuple[Builder[dashboard.Panel], ...]:
 
 def _wrong() -> tuple[Builder[dashboard.Panel], ...]:
     to_incident = Link(
-        column="incident", title="Open the incident", url=f"{_CONSOLE}/incidents/{_FIELD.format('incident')}"
+        column="cause", title="Open the incident", url=f"{_CONSOLE}/incidents/{_FIELD.format('incident')}"
     )
     to_finding = Link(
-        column="finding",
+        column="cause",
         title="Investigate the finding",
         url=f"{_CONSOLE}/investigate?finding={_FIELD.format('finding')}",
     )

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from grafana_foundation_sdk.models import units
+
 from .macros import FRONT_END_ONLY
 
-UNITS = frozenset({"none", "short", "percentunit", "s", "ms", "µs", "bytes", "cps", "ops", "locale", "dateTimeAsIso"})
-"""Grafana unit ids in use here; each was checked against @grafana/data."""
+UNITS = frozenset(value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_"))
+"""The unit ids Grafana knows: another one is shown as text behind the number."""
 
 _TIME_MACRO = re.compile(r"\$__(timeFilter|fromTime|toTime)\b")
 _LIMIT = re.compile(r"\bLIMIT\s+\d+\b(?!\s+BY\b)", re.IGNORECASE)

@@ -149,13 +149,13 @@ WRONG_HITS = PanelQuery(
     name="wrong_hits",
     why="The latest wrong hits: whose entry it was, who was served from it, and on what the two disagree.",
     columns={
-        "time": "time", "severity": "text", "cause": "text", "creator": "text", "requester": "text", "key": "text",
-        "differing": "text", "reused": "number", "request": "text", "finding": "text",
+        "time": "time", "severity": "text", "cause": "text", "creator": "text", "requester": "text", "request": "text",
+        "key": "text", "differing": "text", "reused": "number", "finding": "text",
     },
     sql=f"""
 SELECT event_time AS time, toString(severity) AS severity, toString(cause) AS cause,
-  toString(creator_tenant) AS creator, toString(requester_tenant) AS requester, key,
-  arrayStringConcat(differing, ', ') AS differing, reused_tokens AS reused, requester_request AS request, id AS finding
+  toString(creator_tenant) AS creator, toString(requester_tenant) AS requester, requester_request AS request, key,
+  arrayStringConcat(differing, ', ') AS differing, reused_tokens AS reused, id AS finding
 FROM {_current(
     "id, event_time, status, severity, cause, key, differing, reused_tokens, creator_tenant, requester_tenant,"
     " requester_request, requester_event"
