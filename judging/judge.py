@@ -94,7 +94,7 @@ class Judge:
             for name in comparison.compared:
                 covered[name] = covered.get(name, 0) + comparison.hits
         live = sum(1 for home in self.homes.values() for row in home.addresses if row.end is None)
-        held = sum(len(home.held_order) for home in self.homes.values())
+        held = sum(len(held) for home in self.homes.values() for held in home.held.values())
         return {**self.counts, "live": live, "held": held, "compared": compared, "coverage": covered}
 
     def dump(self) -> bytes:
@@ -155,7 +155,7 @@ class Judge:
             self.trial.judge(home, one, "the missing events arrived")
         done = [one for one in held if not self.trial.may_change(home, one)]
         home.release(done)
-        self.trial.settle(done)
+        self.trial.settle(home, done)
 
     def _again(self, home: Home, held: list[Held], reason: str) -> None:
         for one in sorted(held, key=lambda one: one.order):
@@ -164,9 +164,9 @@ class Judge:
     def _judge(self, home: Home, held: Held) -> None:
         self.trial.judge(home, held, "")
         if self.trial.may_change(home, held):
-            self.trial.settle(home.hold(held))
+            self.trial.settle(home, home.hold(held))
         else:
-            self.trial.settle((held,))
+            self.trial.settle(home, (held,))
 
     def _create(self, home: Home, held: Held, late: bool) -> None:
         row = new_row(held)
@@ -185,7 +185,7 @@ class Judge:
             self._again(home, again, "its create arrived" if not late else "an earlier event arrived late")
             done = [one for one in again if not self.trial.may_change(home, one)]
             home.release(done)
-            self.trial.settle(done)
+            self.trial.settle(home, done)
 
     def _hit(self, home: Home, held: Held, late: bool) -> None:
         event = held.event
@@ -305,7 +305,7 @@ class Judge:
                 self._again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]
                 home.release(done)
-                self.trial.settle(done)
+                self.trial.settle(home, done)
                 return
 
     def _request_end(self, home: Home, held: Held, late: bool) -> None:
@@ -316,7 +316,7 @@ class Judge:
         done = home.requests.pop(event.request_id, [])
         done = [one for one in done if not self.trial.may_change(home, one)]
         home.release(done)
-        self.trial.settle(done)
+        self.trial.settle(home, done)
 
 
 def new_row(held: Held) -> Row:

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from ..schemas.dimensions import Severity
 from ..schemas.findings import Finding
+
+STANDING_KEPT = 200_000
 
 
 class Revisions:
@@ -29,11 +30,6 @@ class Revisions:
         if finding != known:
             self._log(msgspec.structs.replace(finding, revision=known.revision + 1, reason=reason))
 
-    def raised(self, subject_id: str, severity: Severity, reason: str) -> None:
-        """A standing finding becomes louder."""
-        known = self.standing[subject_id]
-        self._log(msgspec.structs.replace(known, severity=severity, revision=known.revision + 1, reason=reason))
-
     def settle(self, subject_id: str) -> None:
         """The finding about this subject will not change any more."""
         self.standing.pop(subject_id, None)
@@ -45,4 +41,6 @@ class Revisions:
 
     def _log(self, finding: Finding) -> None:
         self.standing[finding.id] = finding
+        if len(self.standing) > STANDING_KEPT:
+            del self.standing[next(iter(self.standing))]
         self.fresh.append(finding)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..schemas.config import JudgingConfig
+from ..schemas.dimensions import EntryKind
 from ..schemas.errors import BadInput, InvalidField
 from ..schemas.events import (
     Body,
@@ -19,6 +20,7 @@ from ..schemas.events import (
     Expire,
     Hit,
     Invalidate,
+    KeyOrigin,
     NodeStart,
     RequestEnd,
     Tier,
@@ -461,12 +463,12 @@ def _float(given: Mapping[str, str], name: str) -> float | None:
     return float(given[name]) if name in given else None
 
 
-def _origin(text: str) -> Any:
-    return text if text in ("derived", "asserted", "client") else "asserted"
+def _origin(text: str) -> KeyOrigin:
+    return "derived" if text == "derived" else "client" if text == "client" else "asserted"
 
 
-def _kind(text: str) -> Any:
-    return text if text in ("kv", "state", "media", "response") else "kv"
+def _kind(text: str) -> EntryKind:
+    return "state" if text == "state" else "media" if text == "media" else "response" if text == "response" else "kv"
 
 
 def _natural(incarnation: str) -> tuple[int, str]:

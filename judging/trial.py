@@ -3,13 +3,15 @@
 import hashlib
 from collections.abc import Iterable
 
+import msgspec
+
 from ..schemas.dimensions import Severity
 from ..schemas.events import Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
 from .findings import Findings
 from .interning import span_end
 from .ledger.home import Held, Home, address_of
-from .ledger.rows import NOTHING_RARE, Mark, Row
+from .ledger.rows import Mark, Row
 from .observations import Keyed, Observation, PartServed, Reached
 from .revisions import Revisions
 from .rules import CREATE_RULES, HIT_RULES
@@ -45,12 +47,16 @@ class Trial:
             return True
         return bool(event.part and isinstance(event.body, Hit) and event.request_id in home.requests)
 
-    def settle(self, final: Iterable[Held]) -> None:
+    def settle(self, home: Home, final: Iterable[Held]) -> None:
         """These verdicts are final."""
         for held in final:
             body = held.event.body
-            if isinstance(body, Create) and body.finish is not None:
-                continue  # a later hit can still raise it
+            if isinstance(body, Hit):
+                self._served_for_good(home, held)
+            elif isinstance(body, Create) and body.finish is not None:
+                known = self.revisions.standing.get(finding_id(held.event.id))
+                if known is not None and known.cause == "INCOMPLETE_ENTRY" and known.severity is Severity.MEDIUM:
+                    continue  # a later hit can still raise it
             self.revisions.settle(finding_id(held.event.id))
 
     def _hit(self, home: Home, held: Held, hit: Hit) -> Finding | None:
@@ -60,8 +66,7 @@ class Trial:
         if hit.outcome not in SERVED:
             held.unmatched = False
             return None
-        if row is not None and row.rare.finish is not None:
-            self._served(home, held, row)
+        self._served(home, held, row)
         creator = -1 if row is None else row.identity
         until = span_end(event.span)
         if until is None and row is not None:
@@ -173,18 +178,30 @@ class Trial:
         """The end comes before the hit in the home's order, but the clocks of the two nodes deny it."""
         return end.time_us > event.time_us + self.context.skew_us and not end.event_id.startswith(f"{event.node}/")
 
-    def _served(self, home: Home, held: Held, row: Row) -> None:
-        """An unfinished response was served: its create's finding becomes louder."""
-        rare = row.rare
-        if rare is NOTHING_RARE or rare.served_for_good or held.order in rare.served:
-            return
-        if home.gapped:
-            rare.served.add(held.order)
-        else:
-            rare.served_for_good = True
+    def _served(self, home: Home, held: Held, row: Row | None) -> None:
+        """An unfinished response that is served is worse than one that is stored; the hit may match another later."""
+        for other in home.addresses.rows(*address_of(held.event)):
+            if other is not row and held.order in other.rare.served:
+                other.rare.served.discard(held.order)
+                self._restate(other, "the hit was matched to another instance")
+        if row is not None and row.rare.finish is not None and not row.rare.served_for_good:
+            row.rare.served.add(held.order)
+            self._restate(row, "it was served")
+
+    def _restate(self, row: Row, reason: str) -> None:
         known = self.revisions.standing.get(finding_id(row.event_id))
-        if known is not None and known.cause == "INCOMPLETE_ENTRY" and known.severity is Severity.MEDIUM:
-            self.revisions.raised(known.id, Severity.HIGH, "it was served")
+        if known is None or known.cause != "INCOMPLETE_ENTRY" or known.severity is Severity.LOW:
+            return
+        served = row.rare.served_for_good or bool(row.rare.served)
+        severity = Severity.HIGH if served else Severity.MEDIUM
+        self.revisions.put(known.id, msgspec.structs.replace(known, severity=severity), reason)
+
+    def _served_for_good(self, home: Home, held: Held) -> None:
+        for row in home.addresses.rows(*address_of(held.event)):
+            if held.order in row.rare.served:
+                row.rare.served.clear()
+                row.rare.served_for_good = True
+                self.revisions.settle(finding_id(row.event_id))
 
     def _create(self, home: Home, held: Held, create: Create) -> Finding | None:
         rows = home.addresses.rows(*address_of(held.event))

@@ -92,5 +92,5 @@ def incomplete(case: CreateCase) -> Verdict | None:
     return Verdict(
         cause="INCOMPLETE_ENTRY",
         severity=Severity.HIGH if served else Severity.MEDIUM,
-        title="an unfinished response was stored" + (" and served" if served else ""),
+        title="an unfinished response was stored",
     )
