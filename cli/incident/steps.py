@@ -81,7 +81,7 @@ STEPS: tuple[Step, ...] = (
         finding="CROSS_TENANT_REUSE",
     ),
     Step(
-        name="after the edit", chapter="edited wording", tenant="northwind", days=30, question=HOW_MANY_DAYS,
+        name="after the edit", chapter="edited wording", tenant="northwind", days=21, question=HOW_MANY_DAYS,
         finding="TEMPLATE_MISMATCH",
     ),
     Step(
@@ -97,7 +97,7 @@ STEPS: tuple[Step, ...] = (
         keyed_by="fingerprint",
     ),
     Step(
-        name="after the edit, right key", chapter="right key", tenant="northwind", days=30, question=HOW_MANY_DAYS,
+        name="after the edit, right key", chapter="right key", tenant="northwind", days=21, question=HOW_MANY_DAYS,
         keyed_by="fingerprint",
     ),
     Step(
