@@ -1,20 +1,49 @@
-"""What each cause means for the people involved, and what to do now: one to three concrete steps.
+"""What each cause is called, what it means for the people involved, and what to do now: one to three steps.
 
-Sentences are templates over `{requester}`, `{creator}`, `{key}`, `{store}`, `{dimensions}`, `{node}`, `{cause}`.
+Sentences here are templates over `{requester}`, `{creator}`, `{key}`, `{store}`, `{dimensions}`, `{node}`,
+`{cause}`. Causes without steps of their own get the rule's, behind the one that contains the damage.
 """
 
 from msgspec import Struct
 
-from .incidents import IDENTITY_CAUSES
+from ..judging.rules import RULES
+from ..schemas.findings import Finding
+from ..schemas.identity import DIMENSIONS
+
+IDENTITY_CAUSES = frozenset({declared.cause for declared in DIMENSIONS.values()} | {"ALIAS_MOVED"})
+"""Causes that say that a key does not cover a dimension."""
+GAP_CAUSES = frozenset({"STREAM_GAP", "SEQUENCE_RESET"})
+"""Causes that say that events are missing: a history beside one is incomplete."""
+HARMLESS = GAP_CAUSES | {
+    "UNATTRIBUTED_HIT", "UNREPORTED_REUSE", "ALLOWED_STALENESS", "KEY_CLIENT_CONTROLLED", "KEY_DRIFT",
+    "KEY_UNDERSPECIFIED", "KEY_MISMATCH", "PLACE_CONFLICT", "CACHING_FORBIDDEN", "PREFIX_PROBING",
+    "INVALIDATE_FAILED", "LATE_FACT",
+}  # fmt: skip
+"""Causes that do not say by themselves that a request was answered from a wrong entry."""
+
+_NAMES = {
+    "CROSS_TENANT_REUSE": "cross-tenant reuse",
+    "PRINCIPAL_SCOPE_REUSE": "reuse across principals",
+    "TEMPLATE_MISMATCH": "stale template",
+    "MM_MISMATCH": "media mismatch",
+    "KV_FORMAT_MISMATCH": "KV format mismatch",
+    "AUTHZ_MISMATCH": "authorization mismatch",
+    "PARAMS_MISMATCH": "request parameters mismatch",
+    "HIT_AFTER_EXPIRE": "hit after expiry",
+    "HIT_AFTER_INVALIDATE": "hit after invalidation",
+    "HIT_UNCOMMITTED": "hit on an uncommitted entry",
+    "HIT_FAILED_ENTRY": "hit on a failed entry",
+    "HIT_UNKNOWN_ENTRY": "hit on an unknown entry",
+    "KEY_UNDERSPECIFIED": "underspecified key",
+    "KEY_CLIENT_CONTROLLED": "client-controlled key",
+}
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """`happened`: one sentence about the served entry. `steps`: in the order in which to do them.
-    `served`: whether the cause by itself says that a request was answered from a wrong entry."""
+    """`happened`: one sentence. `steps`: in the order in which to do them."""
 
     happened: str
-    steps: tuple[str, ...]
-    served: bool = True
+    steps: tuple[str, ...] = ()
 
 
 _UNREACH = (
@@ -27,13 +56,17 @@ _REKEY = (
 )
 _AFFECTED = "Go through the answers that were given: `kvtrail findings --cause {cause} --json` lists the requests."
 _INVALIDATE = "Invalidate key {key} in store {store}, and check that the outcome is done, not refused or partial."
-_NODE = "Take {node} out of rotation until its store honours the end of an entry."
+_MOST_STEPS = 3
 
 _IDENTITY = Advice(
     happened="{requester} was served an entry that was computed for something else: {dimensions} differ.",
     steps=(_UNREACH, _REKEY, _AFFECTED),
 )
-
+_LATENT = Advice(
+    happened="Different live entries share key {key}: {dimensions} differ. No request is known to have been served "
+    "the wrong one yet.",
+    steps=(_REKEY, _UNREACH),
+)
 _ADVICE: dict[str, Advice] = {
     "CROSS_TENANT_REUSE": Advice(
         happened="{requester} was served an entry that belongs to {creator}.",
@@ -72,114 +105,56 @@ _ADVICE: dict[str, Advice] = {
             _INVALIDATE,
         ),
     ),
-    "HIT_AFTER_EXPIRE": Advice(
-        happened="{requester} was served an entry after it had expired.",
-        steps=(_NODE, "Check that lookups and expiry use one index and one clock in store {store}."),
+    "HIT_AFTER_EXPIRE": Advice(happened="{requester} was served an entry after it had ended."),
+    "HIT_AFTER_INVALIDATE": Advice(happened="{requester} was served an entry after it had been invalidated."),
+    "HIT_UNCOMMITTED": Advice(happened="{requester} was served an entry that was never completely written."),
+    "HIT_FAILED_ENTRY": Advice(happened="{requester} was served an entry whose write had failed."),
+    "HIT_UNKNOWN_ENTRY": Advice(
+        happened="{requester} was served from an entry that, as far as the complete history goes, nobody created."
     ),
-    "HIT_AFTER_INVALIDATE": Advice(
-        happened="{requester} was served an entry after it had been invalidated.",
-        steps=(
-            _INVALIDATE,
-            _NODE,
-            "Check every tier and copy: an invalidation that leaves one out reports success and changes nothing.",
-        ),
-    ),
-    "HIT_UNCOMMITTED": Advice(
-        happened="{requester} was served an entry that was never completely written.",
-        steps=(_INVALIDATE, "Make an entry visible only after its commit (write, sync, rename)."),
-    ),
-    "HIT_FAILED_ENTRY": Advice(
-        happened="{requester} was served an entry whose write had failed.",
-        steps=(_INVALIDATE, "Let a failed write remove the entry from the index before it is reported."),
-    ),
-    "STALE_HANDLE": Advice(
-        happened="{requester} read a place that by then held another entry.",
-        steps=(_NODE, "Check the generation of a place at every read, and hold a lease while a handle is in use."),
-    ),
-    "PAYLOAD_MISMATCH": Advice(
-        happened="The bytes read for {requester} are not the bytes that were written.",
-        steps=(_INVALIDATE, "Check the disk and the transfer path of {node}; verify the payload digest on every read."),
-    ),
-    "COMPONENT_MISMATCH": Advice(
-        happened="{requester} was served parts that belong to different entries.",
-        steps=(_INVALIDATE, "Commit the parts of an entry together, under one version."),
-    ),
-    "COMPONENT_MISSING": Advice(
-        happened="{requester} was served an entry without all of its parts.",
-        steps=(_INVALIDATE, "Treat an entry with a missing part as a miss."),
-    ),
-    "INCOMPLETE_ENTRY": Advice(
-        happened="{requester} was served an entry whose generation had not finished.",
-        steps=(_INVALIDATE, "Store a response only when it finished by itself."),
-    ),
-    "AGE_EXCEEDED": Advice(
-        happened="{requester} was served an entry older than its maximum age.",
-        steps=(_INVALIDATE, "Check whether hits renew the TTL beyond the maximum age."),
-    ),
-    "UNKNOWN_ENTRY": Advice(
-        happened="{requester} was served from an entry that, as far as the complete history goes, does not exist.",
-        steps=(_NODE, "Check whether every writer of store {store} publishes its creates."),
-    ),
-    "UNREPORTED_REUSE": Advice(
-        happened="{requester} was told less reuse than there was.",
-        steps=("Correct the accounting of reused tokens on {node}; bills may rest on it.",),
-        served=False,
-    ),
-    "UNATTRIBUTED_HIT": Advice(
-        happened="{requester} was served an entry whose creator is unknown: its history is incomplete.",
-        steps=("Find the missing events; the hit is judged again when they arrive.",),
-        served=False,
-    ),
-    "STREAM_GAP": Advice(
-        happened="Events are missing in this stream; verdicts that rest on it are incomplete.",
-        steps=("Check the producer named in the finding, its buffer and its broker.",),
-        served=False,
-    ),
-    "KEY_CLIENT_CONTROLLED": Advice(
-        happened="Clients choose this key: whoever guesses it can read or replace the entry.",
-        steps=("Derive the key on the server, or put the tenant in front of what the client sends.",),
-        served=False,
-    ),
-    "KEY_DRIFT": Advice(
-        happened="Equal content has different keys on different nodes: reuse is lost.",
-        steps=("Compare key function, hash seed and version between the nodes.",),
-        served=False,
-    ),
-    "PREFIX_PROBING": Advice(
-        happened="One principal tries prefixes that belong to others.",
-        steps=("Rate-limit the principal and give the victim its own isolation domain.",),
-        served=False,
-    ),
-    "INVALIDATE_FAILED": Advice(
-        happened="An invalidation did not reach everything it covers.",
-        steps=("Repeat it where it was refused, and watch for hits on what it covers until then.",),
-        served=False,
-    ),
-    "ALLOWED_STALENESS": Advice(
-        happened="{requester} was served an older entry, within the lag its policy accepts.",
-        steps=("Nothing, unless the declared lag is wrong.",),
-        served=False,
-    ),
+    "STALE_HANDLE": Advice(happened="{requester} read a place that by then held another entry."),
+    "PAYLOAD_MISMATCH": Advice(happened="The bytes read for {requester} are not the bytes that were written."),
+    "COMPONENT_MISMATCH": Advice(happened="{requester} was served parts that belong to different entries."),
+    "COMPONENT_MISSING": Advice(happened="{requester} was served an entry without all of its parts."),
+    "INCOMPLETE_ENTRY": Advice(happened="{requester} was served an answer that had not been finished."),
+    "AGE_EXCEEDED": Advice(happened="{requester} was served an entry older than its maximum age."),
+    "KEY_UNDERSPECIFIED": _LATENT,
 }
 
-_LATENT = Advice(
-    happened="Two live entries with different identities share key {key}: {dimensions} differ. No request has been "
-    "served the wrong one yet.",
-    steps=(_REKEY, _UNREACH),
-    served=False,
-)
 
-_OTHER = Advice(
-    happened="{requester} was served an entry that breaks a rule.",
-    steps=(_INVALIDATE, "Read the rule's page, docs/rules, for what it needs to be true.", _AFFECTED),
-)
+def cause_name(finding: Finding) -> str:
+    """A cause as people call it: `cross-tenant reuse`."""
+    return name_of(finding.cause)
+
+
+def name_of(cause: str) -> str:
+    """`CROSS_TENANT_REUSE` as people say it."""
+    return _NAMES.get(cause, cause.replace("_", " ").lower())
 
 
 def advice(cause: str, served: bool) -> Advice:
     """The advice for a cause; `served`: a request was answered (else the finding is about a create or a stream)."""
     known = _ADVICE.get(cause)
-    if not served and (known is None or known.served):
-        return _LATENT
-    if known is not None:
+    rule = RULES.get(cause)
+    if not served and known is not _LATENT:
+        if cause in IDENTITY_CAUSES:
+            return _LATENT
+        told = rule.why if rule is not None else "A rule was broken; no request is known to have been served wrongly."
+        return Advice(happened=_literal(told), steps=_steps(rule.first_steps if rule is not None else ()))
+    if known is not None and known.steps:
         return known
-    return _IDENTITY if cause in IDENTITY_CAUSES else _OTHER
+    if cause in IDENTITY_CAUSES:
+        return _IDENTITY
+    happened = known.happened if known is not None else "{requester} was served an entry that breaks a rule."
+    return Advice(happened=happened, steps=_steps(rule.first_steps if rule is not None else (), _INVALIDATE))
+
+
+def _steps(of_rule: tuple[str, ...], first: str = "") -> tuple[str, ...]:
+    """The rule's steps behind `first`; one that only repeats it in general words is left out."""
+    steps = [first] if first else []
+    steps += [_literal(step) for step in of_rule if not (first and step.startswith("Invalidate the entry"))]
+    return tuple(steps[:_MOST_STEPS]) or ("Read the rule's page, docs/rules, for what it needs to be true.",)
+
+
+def _literal(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

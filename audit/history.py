@@ -12,12 +12,11 @@ from msgspec import Struct
 
 from ..schemas.events import Create, Event, Hit, Invalidate, NodeStart, Resolve
 from ..schemas.findings import Finding, Party
+from .causes import GAP_CAUSES
 from .comparing import Compared, Coverage, compare, coverage
 from .incidents import Incident, fold_incidents
 from .matching import match_hits
 
-GAP_CAUSES = frozenset({"STREAM_GAP"})
-"""Findings that say that events are missing: a history beside one is incomplete."""
 _SHOWN = frozenset({"create", "hit", "expire", "invalidate", "commit", "node_start", "check"})
 
 
@@ -257,7 +256,7 @@ def _meeting(hit: Party, creator: Party | None, finding: Finding | None) -> Meet
 def _gaps(rows: Sequence[Row], known: Sequence[Finding]) -> list[str]:
     homes = {row.event.home for row in rows}
     return [
-        f"Events are missing in the stream of {finding.home}: {finding.reason or finding.title}."
+        f"Events are missing in the stream of {finding.home}: {finding.title or finding.cause}."
         for finding in known
         if finding.status == "open" and finding.cause in GAP_CAUSES and finding.home in homes
     ]

@@ -6,11 +6,10 @@ from msgspec import Struct
 
 from ..schemas.dimensions import Severity
 from ..schemas.findings import Finding
-from ..schemas.identity import DIMENSIONS, titles
+from ..schemas.identity import titles
+from .causes import IDENTITY_CAUSES, name_of
 from .wording import plural
 
-IDENTITY_CAUSES = frozenset({declared.cause for declared in DIMENSIONS.values()} | {"ALIAS_MOVED"})
-"""Causes that say that a key does not cover a dimension."""
 CHOSEN_KEYS = frozenset({"asserted", "client"})
 
 
@@ -50,7 +49,7 @@ class Incident(Struct, frozen=True, kw_only=True):
             if self.key_origin in CHOSEN_KEYS:
                 return f"this key does not cover {covered}"
             return f"entries were reused although {covered} differed"
-        return self.title
+        return name_of(self.cause)
 
     @property
     def sentence(self) -> str:

@@ -11,7 +11,8 @@ from ..schemas.findings import Finding
 from ..store import queries
 from ..store.client import Client
 from .archive import AmbiguousQuestion, NothingFound
-from .history import GAP_CAUSES, History, Question, build_history
+from .causes import GAP_CAUSES
+from .history import History, Question, build_history
 from .incidents import Incident
 from .wording import moment, number
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..schemas.findings import Finding, Party
 from . import wording
-from .comparing import differing_titles
+from .causes import cause_name
 from .incidents import Incident
 from .render import paint, severity_colour, wrap
 
@@ -65,7 +65,7 @@ def render_incidents(
 
 def _title(finding: Finding) -> str:
     retracted = " (retracted)" if finding.status == "retracted" else ""
-    return wording.clean(f"{finding.title or finding.cause}{retracted}")
+    return wording.clean(f"{cause_name(finding)}{retracted}")
 
 
 def _who(finding: Finding) -> str:
@@ -76,8 +76,7 @@ def _who(finding: Finding) -> str:
     parts = [tenant(asked)] if asked is not None else []
     if made is not None and (asked is None or asked.tenant_id != made.tenant_id):
         parts.append(f"from {tenant(made)}" if parts else tenant(made))
-    covered = differing_titles(finding)
-    return " ".join(parts) + (f": {covered}" if covered else "")
+    return wording.clean(": ".join(part for part in (" ".join(parts), finding.title) if part))
 
 
 def _short_ids(ids: Sequence[str]) -> dict[str, str]:

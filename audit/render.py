@@ -12,10 +12,9 @@ from ..schemas.dimensions import Severity
 from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart
 from ..schemas.findings import Finding
 from . import wording
-from .comparing import differing_titles
+from .causes import cause_name
 from .folding import Fold, fold_rows
 from .history import History, Row
-from .incidents import CHOSEN_KEYS, IDENTITY_CAUSES
 from .verdict import Outcome, Verdict, reach_verdict
 
 ROWS = 40
@@ -71,7 +70,7 @@ def note(row: Row) -> str:
     if finding is None:
         return "creator unknown" if isinstance(row.event.body, Hit) and row.creator is None else ""
     if finding.status == "retracted":
-        return f"{finding.title or finding.cause} was retracted: {finding.reason or 'no reason given'}"
+        return f"{cause_name(finding)} was retracted: {finding.reason or 'no reason given'}"
     said = _said(finding)
     if not isinstance(row.event.body, Hit):
         return said
@@ -114,12 +113,7 @@ def details(event: Event) -> list[str]:
 
 
 def _said(finding: Finding) -> str:
-    covered = differing_titles(finding)
-    if covered and finding.cause in IDENTITY_CAUSES:
-        if finding.key_origin in CHOSEN_KEYS:
-            return f"key does not cover {covered}"
-        return f"{covered} differ"
-    return finding.title or finding.cause
+    return finding.title or cause_name(finding)
 
 
 class _Columns:

@@ -8,11 +8,11 @@ from msgspec import Struct
 from ..schemas.dimensions import Severity
 from ..schemas.events import Create, Hit
 from ..schemas.findings import Finding, Party
-from .causes import Advice, advice
+from .causes import HARMLESS, IDENTITY_CAUSES, Advice, advice, cause_name
 from .comparing import DECISIVE, decided, differing_titles
 from .history import History, Meeting
-from .incidents import CHOSEN_KEYS, IDENTITY_CAUSES, Incident
-from .wording import listing, moment, name, number, person_key, plural, span
+from .incidents import CHOSEN_KEYS, Incident
+from .wording import listing, moment, name, number, person_key, plural, sentence, span
 
 
 class Outcome(StrEnum):
@@ -55,8 +55,8 @@ def was_served(history: History, finding: Finding) -> bool:
     """Whether the finding is about a hit: somebody was answered from the entry."""
     for row in history.rows:
         if row.event.id == finding.subject:
-            return isinstance(row.event.body, Hit) and advice(finding.cause, True).served
-    return finding.requester is not None and finding.reused_tokens > 0 and advice(finding.cause, True).served
+            return isinstance(row.event.body, Hit) and finding.cause not in HARMLESS
+    return finding.requester is not None and finding.reused_tokens > 0 and finding.cause not in HARMLESS
 
 
 def _guilty(history: History, finding: Finding, *, served: bool) -> Verdict:
@@ -71,11 +71,11 @@ def _guilty(history: History, finding: Finding, *, served: bool) -> Verdict:
         happened.insert(0, "The request asked about made the entry; it was not itself answered wrongly.")
     others = [one for one in history.open_findings if one.cause_id != finding.cause_id]
     if others:
-        happened.append(f"Also found here: {listing(_distinct(_title(other) for other in others))}.")
+        happened.append(f"Also found here: {listing(_distinct(cause_name(other) for other in others))}.")
     what = "the cache is implicated" if served else "the cache is at risk"
     return Verdict(
         outcome=Outcome.IMPLICATED if served else Outcome.AT_RISK,
-        headline=f"{what}: {_title(finding)}",
+        headline=f"{what}: {cause_name(finding)}",
         happened=tuple(happened),
         steps=_steps(told, fields),
         unknown=(*_unknown_sides(history, finding), *_incomplete(history, finding)),
@@ -120,6 +120,8 @@ def _details(finding: Finding, served: bool) -> list[str]:
             told.append(f"Key {person_key(finding.key)} is chosen {chosen} and does not cover {covered}.")
         else:
             told.append(f"Key {person_key(finding.key)} is the same on both sides although {covered} differ.")
+    elif finding.title:
+        told.append(f"{sentence(finding.title)}.")
     return told
 
 
@@ -137,10 +139,6 @@ def _reach(incident: Incident) -> str:
 
 def _steps(told: Advice, fields: dict[str, str]) -> tuple[str, ...]:
     return tuple(step.format_map(fields) for step in told.steps)
-
-
-def _title(finding: Finding) -> str:
-    return finding.title or finding.cause
 
 
 def _unknown_sides(history: History, finding: Finding) -> tuple[str, ...]:
@@ -186,12 +184,12 @@ def _not_guilty(history: History) -> Verdict:
     quiet = history.open_findings
     happened = [f"No finding of medium severity or above touches {subject}." if quiet else
                 f"No finding touches {subject}."]  # fmt: skip
-    happened += [f"{_title(one)} was retracted: {one.reason or 'no reason given'}." for one in retracted[:3]]
-    happened += [f"Noted: {_title(one)} ({one.severity})." for one in quiet[:3]]
+    happened += [f"{cause_name(one)} was retracted: {one.reason or 'no reason given'}." for one in retracted[:3]]
+    happened += [f"Noted: {cause_name(one)} ({one.severity})." for one in quiet[:3]]
     touched = {one.id for one in history.findings}
     beside = [row.finding for row in history.rows if row.finding is not None and row.finding.id not in touched]
     happened += [
-        f"Another request was served the same entry wrongly: {_title(one)} (finding {one.id})."
+        f"Another request was served the same entry wrongly: {cause_name(one)} (finding {one.id})."
         for one in beside[:1]
         if one.status == "open" and one.requester is not None
     ]

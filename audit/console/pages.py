@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from ...schemas.dimensions import Severity
 from .. import wording
-from ..comparing import Compared, differing_titles
+from ..causes import cause_name
+from ..comparing import Compared
 from ..folding import Fold, fold_rows
 from ..history import History, Meeting, Question, Row
 from ..render import details, note, operation
@@ -60,7 +61,7 @@ class Pages:
         )
         environment.filters.update(
             clock=wording.clock, day=wording.day, moment=wording.moment, number=wording.number, age=self._age,
-            key=wording.person_key, value=short_value, differing=differing_titles, iso=_iso,
+            key=wording.person_key, value=short_value, cause=cause_name, iso=_iso,
             sentence=wording.sentence,
             prose=_prose,
         )  # fmt: skip

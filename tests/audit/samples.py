@@ -9,7 +9,7 @@ from kvtrail.audit.history import party_of
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.events import Body, Create, Event, Hit
 from kvtrail.schemas.findings import Difference, Finding, cause_id, finding_id
-from kvtrail.schemas.identity import DIMENSIONS, Identity
+from kvtrail.schemas.identity import DIMENSIONS, Identity, titles
 
 KEY = "9f3c1a" + hashlib.sha256(b"support_v7:m1").hexdigest()[6:]
 STORE = "nvme-cache"
@@ -66,12 +66,13 @@ def finding(
         for name in DIMENSIONS
         if name in made.identity and name in asked.identity and made.identity[name] != asked.identity[name]
     )
+    first, names = [dimension] if dimension else [], [one.dimension for one in differing]
     values: dict[str, Any] = {
         "revision": 1,
         "status": "open",
         "rule": cause.lower().replace("_", "-"),
         "severity": Severity.CRITICAL if cause == "CROSS_TENANT_REUSE" else Severity.MEDIUM,
-        "title": cause.replace("_", " ").capitalize(),
+        "title": f"key does not cover {titles(first + [name for name in names if name not in first])}",
         "reused_tokens": hit.body.reused_tokens if isinstance(hit.body, Hit) else 0,
         **more,
     }

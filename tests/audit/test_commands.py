@@ -54,7 +54,7 @@ def test_investigate_prints_the_table_and_the_verdict(environ: dict[str, str]) -
         result = run(environ, "investigate", *words)
         assert result.exit_code == 1, result.output
         assert result.output.startswith(GOLDEN + "\n")
-        assert "Verdict: the cache is implicated: Cross tenant reuse (critical)" in result.output
+        assert "Verdict: the cache is implicated: cross-tenant reuse (critical)" in result.output
         assert "What to do now" in result.output and "\x1b" not in result.output
 
 
@@ -106,7 +106,7 @@ def test_findings_and_incidents(environ: dict[str, str]) -> None:
     listed = run(environ, "findings")
     assert listed.exit_code == 1
     assert (
-        f"14:20:09 critical  Cross tenant reuse  key=9f3c1a…  {FINDING.id[:12]}  contoso from northwind"
+        f"14:20:09 critical  cross-tenant reuse  key=9f3c1a…  {FINDING.id[:12]}  contoso from northwind"
         in listed.output
     )
     folded = run(environ, "findings", "--incidents")
@@ -170,7 +170,7 @@ def test_serve_keeps_everyone_out_but_the_token(
     assert fetch(f"{address}/healthz") == (200, "alive\n")
     assert fetch(f"{address}/readyz") == (200, "ready\n")
     status, page = fetch(address, Authorization=f"Bearer {read_token(state)}")
-    assert status == 200 and "Cross tenant reuse" in page
+    assert status == 200 and "Cross-tenant reuse" in page
     assert fetch(f"{address}/api/findings", Host="evil.example", Authorization=f"Bearer {read_token(state)}")[0] == 421
     link = main(environ, "serve", "--link").stdout.strip()
     assert link.startswith(f"{address}/enter?code=")

@@ -45,7 +45,7 @@ def text(page: str) -> str:
 
 def test_findings_list_says_what_who_and_when(client: TestClient) -> None:
     page = client.get("/").text
-    assert "critical Cross tenant reuse tenant, template digest, token ids" in text(page)
+    assert "critical Cross-tenant reuse key does not cover tenant, template digest, token ids" in text(page)
     assert "contoso served from northwind" in text(page)
     assert "9 min ago" in text(page)
     assert f'href="/investigate?finding={FINDING.id}"' in page
@@ -55,8 +55,8 @@ def test_findings_list_says_what_who_and_when(client: TestClient) -> None:
 def test_filters_narrow_and_an_empty_list_points_to_health(client: TestClient) -> None:
     page = client.get("/", params={"severity": "critical", "since": "1m"}).text
     assert "No finding matches" in page and 'href="/health"' in page
-    assert "Cross tenant reuse" in client.get("/", params={"since": "1h", "cause": "cross-tenant-reuse"}).text
-    assert "Cross tenant reuse" not in client.get("/", params={"status": "retracted"}).text
+    assert "Cross-tenant reuse" in client.get("/", params={"since": "1h", "cause": "cross-tenant-reuse"}).text
+    assert "Cross-tenant reuse" not in client.get("/", params={"status": "retracted"}).text
 
 
 @pytest.mark.parametrize("bad", [{"severity": "loud"}, {"since": "soon"}, {"status": "maybe"}, {"limit": "0"},
@@ -71,7 +71,7 @@ def test_a_filter_that_means_nothing_is_refused_by_name(client: TestClient, bad:
 def test_investigation_page_marks_the_wrong_hit_and_compares_the_parties(client: TestClient) -> None:
     page = client.get("/investigate", params={"request": "req-3"}).text
     words = text(page)
-    assert "The cache is implicated: Cross tenant reuse" in words
+    assert "The cache is implicated: cross-tenant reuse" in words
     assert "created by northwind: key does not cover tenant, template digest, token ids" in words
     assert "What to do now" in words and "bump the epoch marker" in words
     assert re.search(r'<tr class="wrong critical asked">\s*<td><time[^>]*>14:20:09', page)

@@ -120,11 +120,11 @@ def test_a_late_identity_is_joined_to_its_event() -> None:
 
 
 def test_a_gap_beside_the_history_is_told() -> None:
-    gap = finding(CREATE, WRONG_HIT, cause="STREAM_GAP", dimension="", reason="events 4 to 6 are missing")
+    gap = finding(CREATE, WRONG_HIT, cause="STREAM_GAP", dimension="", title="3 event(s) missing: 4-6")
     gap = msgspec.structs.replace(gap, id="g", subject="lane", creator=None, requester=None, key="", store="")
     told = ask("request", "req-3", findings=[FINDING, gap])
     assert not told.complete
-    assert "events 4 to 6 are missing" in told.unseen[0]
+    assert "3 event(s) missing: 4-6" in told.unseen[0]
 
 
 class TestMatching:

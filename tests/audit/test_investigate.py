@@ -115,13 +115,13 @@ def test_an_identity_that_came_later_is_joined(client: Client, archive: StoredAr
 
 def test_a_gap_or_a_refusal_beside_it_is_told(client: Client, archive: StoredArchive) -> None:
     gap = replace(finding(CREATE, WRONG_HIT), id="0" * 32, subject="lane", cause="STREAM_GAP", creator=None,
-                  requester=None, key="", store="", reason="events 4 to 6 are missing", severity=Severity.MEDIUM,
+                  requester=None, key="", store="", title="3 event(s) missing: 4-6", severity=Severity.MEDIUM,
                   cause_id="gap", evidence=(), differing=())  # fmt: skip
     letter = dead_letter(UndecodableRecord("is not JSON."), b"x", topic=LIFECYCLE, partition=0, offset=7,
                          stage="decode", at_us=at("12:30:00"), lane=("n1", "i1", "n:n1"))  # fmt: skip
     put(client, [CREATE, OWN_HIT], [gap], [letter])
     told = ask(archive, "request", "req-2")
-    assert any("events 4 to 6 are missing" in line for line in told.unseen)
+    assert any("3 event(s) missing: 4-6" in line for line in told.unseen)
     assert any("1 refused records or events of n:n1" in line for line in told.unseen)
     assert reach_verdict(told).outcome is Outcome.UNKNOWN
 

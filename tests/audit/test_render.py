@@ -128,7 +128,7 @@ def test_runs_of_ordinary_hits_fold_and_the_wrong_one_stays() -> None:
 def test_a_retracted_finding_is_shown_as_such() -> None:
     retracted = finding(CREATE, WRONG_HIT, revision=2, status="retracted", reason="policy allows it")
     told = build_history(Question(kind="request", value="req-3"), INCIDENT, [retracted])
-    assert render_table(told).endswith("← Cross tenant reuse was retracted: policy allows it")
+    assert render_table(told).endswith("← cross-tenant reuse was retracted: policy allows it")
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0 s"), (59.6, "1 min"), (8168, "2 h 16 min"), (90000, "1 d 1 h")])
