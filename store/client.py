@@ -4,6 +4,7 @@ A ClickHouse server and the embedded engine behind its facade are spoken to alik
 """
 
 import logging
+import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from ..schemas.config import ClickHouseConfig
 from ..schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejected, StoreUnavailable
 
 log = logging.getLogger("kvtrail.store")
+# It logs the value that does not fit a column, with a traceback.
+logging.getLogger("clickhouse_connect.driver.transform").setLevel(logging.CRITICAL)
 
 REFUSED_CODES = frozenset({164, 192, 193, 194, 291, 492, 497, 516})
 """READONLY, unknown user, wrong or missing password, no access, authentication failed: a person has to act."""
@@ -30,12 +33,20 @@ TRANSIENT_CODES = frozenset(
 )
 """Timeouts, limits, memory, disk, keeper, overload: the same request may succeed later."""
 
+_UNKNOWN_DATABASE = 81
+
 INSERT_SETTINGS: Mapping[str, str] = {
     # Said on every insert, so that servers with other defaults behave alike.
     "async_insert": "0",
     "deduplicate_blocks_in_dependent_materialized_views": "1",
 }
 _EMPTY: Mapping[str, Any] = {}
+
+
+class NoSuchDatabase(StoreRejected):
+    """The configured database was never made."""
+
+    code = "no_such_database"
 
 
 class Client:
@@ -146,6 +157,10 @@ class Client:
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
             # The chain is cut: clickhouse-connect and the engine quote the offending value.
             raise mapped(error, f"insert into {table}") from None
+        except (ValueError, TypeError, AttributeError, OverflowError, struct.error):
+            raise StoreRejected(
+                "a value does not fit its column.", field=table, remedy="Send what kvtrail.store.rows makes."
+            ) from None
 
     def _column_types(self, table: str) -> dict[str, Any]:
         with self._lock:
@@ -203,6 +218,8 @@ def mapped(error: Exception, doing: str) -> StoreError:
         return StoreUnavailable(
             what, field="clickhouse", remedy="Is the store running and reachable at clickhouse.url?"
         )
+    if code == _UNKNOWN_DATABASE:
+        return NoSuchDatabase(what, field="clickhouse.database", remedy="`kvtrail up` and `kvtrail init` make it.")
     return StoreRejected(what, field="clickhouse", remedy="ClickHouse's own log has the details.")
 
 

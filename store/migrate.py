@@ -4,6 +4,7 @@ ClickHouse's DDL has no transactions, so progress is recorded statement by state
 run again: an interruption anywhere resumes where it stopped.
 """
 
+import contextlib
 import hashlib
 import importlib.resources
 import logging
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from ..schemas.config import Config
 from ..schemas.errors import StoreRejected, StoreUnavailable
-from .client import Client
+from .client import Client, NoSuchDatabase
 
 log = logging.getLogger("kvtrail.store")
 
@@ -28,6 +29,9 @@ _PROGRESS = """CREATE TABLE IF NOT EXISTS {database}.schema_migrations (
 
 _READ = """SELECT version, step, argMax(m.checksum, m.at) AS checksum, argMax(m.status, m.at) AS status
 FROM schema_migrations AS m GROUP BY version, step ORDER BY version, step"""
+
+_PRESENT = """SELECT count() AS n FROM system.tables
+WHERE database = {database:String} AND name = 'schema_migrations'"""
 
 _RECORD = """INSERT INTO schema_migrations (version, step, name, checksum, status, at)
 SELECT {version:UInt32}, {step:UInt32}, {name:String}, {checksum:String}, {status:String}, now64(6, 'UTC')"""
@@ -115,17 +119,15 @@ def verify(client: Client) -> None:
     the database is another build's.
     """
     wanted = migrations()
-    present = client.query(
-        "SELECT count() AS n FROM system.tables WHERE database = {db:String} AND name = 'schema_migrations'",
-        {"db": client.database},
-    )
-    steps = {(m.version, step) for m in wanted for step in range(1, len(m.statements) + 1)}
-    missing = steps - _done(client, wanted) if present[0]["n"] else steps
+    missing = {(m.version, step) for m in wanted for step in range(1, len(m.statements) + 1)}
+    with contextlib.suppress(NoSuchDatabase):
+        if client.query(_PRESENT, {"database": client.database})[0]["n"]:
+            missing -= _done(client, wanted)
     if missing:
         raise StoreUnavailable(
             f"lacks {len(missing)} steps of this build's schema.",
             field="clickhouse.database",
-            remedy="Start `kvtrail sink` or `kvtrail up`, which migrate first.",
+            remedy="`kvtrail up` and `kvtrail init` bring it up to date.",
         )
 
 
