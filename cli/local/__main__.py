@@ -1,4 +1,4 @@
-"""`python -m kvtrail.cli.local`: fetch what the local broker needs (Java, Maven, Kafka's jars), saying what is fetched."""
+"""`python -m kvtrail.cli.local`: fetch what the local broker needs, saying so: Java, Maven, Kafka's jars."""
 
 import sys
 

@@ -13,6 +13,8 @@ from .leash import spawn
 
 POLL_S = 0.02
 TAIL_LINES = 15
+LOG_BYTES = 50 * 1024 * 1024
+"""A log longer than this at a start is put aside as `.old`, replacing the one before."""
 
 
 class Child:
@@ -45,6 +47,8 @@ class Child:
         assert not self.running, f"{self.name} runs already"
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
+            if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+                self.log.replace(self.log.with_name(f"{self.log.name}.old"))
             with self.log.open("ab") as file:
                 self.mark = file.tell()
                 self._process = spawn(self.command, environ=self.environ, cwd=self.cwd, log=file)

@@ -169,7 +169,7 @@ class Supervisor:
             while watched.deaths[0] < now - WINDOW_S:
                 watched.deaths.popleft()
             if len(watched.deaths) > len(PAUSES_S):
-                self._give_up(member)
+                self._give_up(watched)
                 return
             watched.due = now + PAUSES_S[len(watched.deaths) - 1]
             self._say(f"{member.name} ended with {member.how()}: starting it again")
@@ -178,10 +178,13 @@ class Supervisor:
             try:
                 member.start()
             except StackError as error:
+                watched.refusal = error
                 _log.warning("%s could not be started: %s", member.name, error)
+            else:
+                watched.refusal = None
 
-    def _give_up(self, member: Member) -> None:
-        self.failed = member.death()
+    def _give_up(self, watched: "_Watched") -> None:
+        self.failed = watched.refusal or watched.member.death()
         self._watched.clear()
         self.over.set()
 
@@ -192,6 +195,7 @@ class _Watched:
         self.deaths: deque[float] = deque()
         self.died_at: float | None = None
         self.due: float | None = None
+        self.refusal: StackError | None = None  # why its last start was refused
 
 
 def wait_ready(member: Member, deadline_s: float) -> None:

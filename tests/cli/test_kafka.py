@@ -69,6 +69,16 @@ def test_stop_is_orderly_and_leaves_no_process_but_the_log(broker: KafkaBroker) 
 
 
 @pytest.mark.kafka
+def test_another_broker_on_the_same_folder_and_other_ports_has_the_data(broker: KafkaBroker) -> None:
+    asyncio.run(ensure_topics(broker.config))
+    asyncio.run(_send(broker.config, b"one"))
+    broker.stop()
+    with KafkaBroker(broker.directory, port=free_ports(1)[0]) as later:
+        assert later.config != broker.config
+        assert asyncio.run(_read(later.config, 1)) == [b"one"]
+
+
+@pytest.mark.kafka
 def test_two_brokers_cannot_share_a_folder(broker: KafkaBroker) -> None:
     with pytest.raises(StackError, match="another Kafka broker uses"):
         KafkaBroker(broker.directory).start()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from kvtrail.cli.local import processes as module
 from kvtrail.cli.local.processes import Child, describe
 from kvtrail.schemas.errors import StackError
 
@@ -105,6 +106,17 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
     worker.start()
     with pytest.raises(StackError, match="cannot start /nowhere/at-all: No such file"):
         worker.wait_for_line("up", 20)
+
+
+def test_a_long_log_is_put_aside_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOG_BYTES", 10)
+    (tmp_path / "worker.log").write_text("a very long history\n")
+    worker = child(tmp_path, WAITS)
+    worker.start()
+    worker.wait_for_line("up", 20)
+    worker.kill()
+    assert (tmp_path / "worker.log.old").read_text() == "a very long history\n"
+    assert (tmp_path / "worker.log").read_text() == "up\n"
 
 
 def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -76,6 +76,20 @@ def test_a_member_that_keeps_dying_is_given_up_with_its_last_words(
     assert "the map is missing" in str(supervisor.failed)
 
 
+def test_a_member_that_cannot_even_be_started_again_is_given_up_with_the_reason(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSES_S", (0.0, 0.01))
+    member = worker(tmp_path, SERVES)
+    member.start()
+    wait_ready(member, 20)
+    member.child.log = tmp_path / "log" / "not-a-folder"
+    supervisor.keep(member)
+    member.kill()
+    assert supervisor.over.wait(20)
+    assert "worker cannot be started" in str(supervisor.failed)
+
+
 def test_a_member_let_go_stays_down(tmp_path: Path, supervisor: Supervisor, said: list[str]) -> None:
     kept, free = worker(tmp_path, SERVES), worker(tmp_path, SERVES)
     free.name = "free"
