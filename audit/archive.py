@@ -58,7 +58,6 @@ class Health(Struct, frozen=True, kw_only=True):
     newest_dead_letter_us: int = 0
     dead_letter_codes: tuple[tuple[str, int], ...] = ()
     facts: int = 0
-    tables: tuple[tuple[str, int], ...] = ()
 
 
 class Archive(Protocol):

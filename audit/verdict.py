@@ -120,7 +120,7 @@ def _details(finding: Finding, served: bool) -> list[str]:
             told.append(f"Key {person_key(finding.key)} is chosen {chosen} and does not cover {covered}.")
         else:
             told.append(f"Key {person_key(finding.key)} is the same on both sides although {covered} differ.")
-    elif finding.title:
+    elif finding.title and not covered:
         told.append(f"{sentence(finding.title)}.")
     return told
 
@@ -183,8 +183,10 @@ def _not_guilty(history: History) -> Verdict:
     retracted = [finding for finding in history.findings if finding.status == "retracted"]
     quiet = history.open_findings
     happened = [f"No finding of medium severity or above touches {subject}." if quiet else
-                f"No finding touches {subject}."]  # fmt: skip
-    happened += [f"{cause_name(one)} was retracted: {one.reason or 'no reason given'}." for one in retracted[:3]]
+                f"No {'open ' if retracted else ''}finding touches {subject}."]  # fmt: skip
+    happened += [
+        f"{sentence(cause_name(one))} was retracted: {one.reason or 'no reason given'}." for one in retracted[:3]
+    ]
     happened += [f"Noted: {cause_name(one)} ({one.severity})." for one in quiet[:3]]
     touched = {one.id for one in history.findings}
     beside = [row.finding for row in history.rows if row.finding is not None and row.finding.id not in touched]

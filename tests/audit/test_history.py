@@ -1,5 +1,7 @@
 """Histories from events and findings: order, matching, what belongs to a question, and the blast radius."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -177,3 +179,12 @@ def test_a_party_says_what_its_event_says() -> None:
         event_id=CREATE.id, time_us=CREATE.time_us, tenant_id="northwind", request_id="req-1", node="n1",
         identity=NORTHWIND.to_wire(),
     )  # fmt: skip
+
+
+def test_histories_need_no_service_and_no_web_framework() -> None:
+    code = (
+        "import sys; import kvtrail.audit.render, kvtrail.audit.document;"
+        "heavy = {'clickhouse_connect', 'starlette', 'uvicorn', 'jinja2', 'faust', 'aiokafka', 'torch'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from kvtrail.audit.history import History, Question, build_history
 from kvtrail.audit.render import render_history, render_table
 from kvtrail.audit.wording import span, table_keys
+from kvtrail.judging.offline import judge_history
+from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.events import Commit, Create, Expire, Hit, Invalidate, NodeStart
 
 from .samples import (
@@ -134,3 +136,18 @@ def test_a_retracted_finding_is_shown_as_such() -> None:
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0 s"), (59.6, "1 min"), (8168, "2 h 16 min"), (90000, "1 d 1 h")])
 def test_durations(seconds: float, shown: str) -> None:
     assert span(seconds) == shown
+
+
+def test_the_judges_own_finding_gives_the_same_table() -> None:
+    found = judge_history(INCIDENT, JudgingConfig(), "test")
+    told = build_history(Question(kind="request", value="req-3"), INCIDENT, found)
+    assert render_table(told) == GOLDEN
+    assert told.incidents[0].sentence == "this key does not cover tenant: 1 hit, 1 tenant"
+
+
+def test_the_judges_warning_before_any_hit_is_a_risk() -> None:
+    second = event(2, "12:30:00", Create(tokens=8992), CONTOSO)
+    found = judge_history([CREATE, second], JudgingConfig(), "test")
+    text = render_history(build_history(Question(kind="request", value="req-2"), [CREATE, second], found))
+    assert "Verdict: the cache is at risk: underspecified key (medium)" in text
+    assert "cache.create" in text.splitlines()[2] and "← key does not cover" in text.splitlines()[2]
