@@ -127,7 +127,7 @@ def until(condition: Callable[[], _T | None], what: str, deadline_s: float = DEA
             return answer
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline_s:g} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def publish(kafka: KafkaConfig, records: Iterable[tuple[str, bytes | None]], topic: str = LIFECYCLE) -> None:
@@ -193,11 +193,18 @@ async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
 
 
 def end_offsets(kafka: KafkaConfig, topic: str) -> dict[int, int]:
-    """The next offset of each partition that holds something."""
-    ends: dict[int, int] = {}
-    for record in read_topic(kafka, topic):
-        ends[record.partition] = record.offset + 1
-    return ends
+    """The next offset of each partition that ever held something."""
+
+    async def run() -> dict[int, int]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            tps = [TopicPartition(topic, partition) for partition in await _partitions(consumer, topic)]
+            return {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items() if end}
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(run())
 
 
 def committed(kafka: KafkaConfig, group: str, topic: str) -> dict[int, tuple[int, str]]:
