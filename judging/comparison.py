@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..schemas.digests import digest_prefix
 from ..schemas.dimensions import TENSORS, Role
 from ..schemas.identity import DIMENSIONS, Identity
-from .interning import UNKNOWN, Identities
+from .interning import OWN, UNKNOWN, Carrier, Identities, unpack_own
 
 SETTLED_BY_TOKENS = frozenset({"template_digest", "template_id", "tool_schema_digest", "corpus_digest"})
 """They reach a KV or state entry through its tokens alone: with equal token ids they cannot change it."""
@@ -30,6 +30,8 @@ class Comparison:
     scope: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
+    silent: bool = False
+    """Whoever sees this pair need not ask any further: no rule about identity can find anything, whatever the facts."""
     hits: int = field(default=0, compare=False)
 
     @property
@@ -53,33 +55,52 @@ class Comparison:
         return self.content + self.scope
 
 
+Variant = int | tuple[bool | None, ...]
+"""How the own digests compare: the mask of the known ones where all are equal, else one verdict each."""
+Pair = tuple[int, int, str, str, int | None, Variant]
+
+
 class Comparator:
-    """Memoises comparisons per (creator, requester, kind, mode), and per span where an adapter switches on inside."""
+    """Memoises comparisons per pair of shared parts, kind, mode and how the own digests compare; and per span where
+    an adapter switches on inside."""
 
     def __init__(self, identities: Identities) -> None:
         self.identities = identities
-        self.memo: dict[tuple[int, int, str, str, int | None], Comparison] = {}
+        self.memo: dict[Pair, Comparison] = {}
 
-    def compare(self, creator: int, requester: int, kind: str, mode: str, end: int | None = None) -> Comparison:
+    def compare(self, creator: Carrier, requester: Carrier, kind: str, mode: str, end: int | None = None) -> Comparison:
         """`end`: where the entry's span ends, in tokens."""
-        if end is not None and not self._activated(creator, requester):
+        a, b = creator.identity, requester.identity
+        if end is not None and not self._activated(a, b):
             end = None
-        pair = (creator, requester, kind, mode, end)
+        if creator.mask == requester.mask and creator.own == requester.own:
+            variant: Variant = creator.mask
+        else:
+            variant = _own_verdicts(creator, requester)
+        return self.of((a, b, kind, mode, end, variant))
+
+    def of(self, pair: Pair) -> Comparison:
+        """The comparison of a memoised pair, made now if it has not been."""
         found = self.memo.get(pair)
         if found is None:
-            found = self.memo[pair] = self._compare(creator, requester, kind, mode, end)
+            found = self.memo[pair] = self._compare(*pair)
         return found
 
     def _activated(self, creator: int, requester: int) -> bool:
         activated = self.identities.activated
         return (creator >= 0 and activated[creator]) or (requester >= 0 and activated[requester])
 
-    def _compare(self, creator: int, requester: int, kind: str, mode: str, end: int | None) -> Comparison:
+    def _compare(
+        self, creator: int, requester: int, kind: str, mode: str, end: int | None, variant: Variant
+    ) -> Comparison:
         relevant = tuple(name for name, d in _CONTENT if kind in d.kinds and mode in d.modes)
         if creator == UNKNOWN or requester == UNKNOWN:
             return Comparison(kind, unknown=(*relevant, "tenant_id"))
         a, b = self.identities.values[creator], self.identities.values[requester]
-        verdicts = {name: _differs(name, getattr(a, name), getattr(b, name)) for name in relevant}
+        own = _unpacked(variant)
+        verdicts = {
+            name: own[name] if name in own else _differs(name, getattr(a, name), getattr(b, name)) for name in relevant
+        }
         self._adapters(a, b, end, verdicts)
         if kind in TENSORS and (verdicts.get("prefix_digest") is False or verdicts.get("token_ids_digest") is False):
             for name in SETTLED_BY_TOKENS:
@@ -90,10 +111,13 @@ class Comparator:
                 verdicts[name] = False
         if verdicts.get("resolved_model") is not None:
             verdicts["model_id"] = False
+        content, scope = tuple(name for name in relevant if verdicts[name]), _scope(a, b)
+        exact = mode == "exact" and "tenant_id" not in scope and "isolation_domain" not in scope
         return Comparison(
             kind,
-            content=tuple(name for name in relevant if verdicts[name]),
-            scope=_scope(a, b),
+            content=content,
+            scope=scope,
+            silent=not content and (exact or not scope) and not self._activated(creator, requester),
             unknown=tuple(name for name in relevant if verdicts[name] is None),
             compared=tuple(name for name in relevant if verdicts[name] is not None),
         )
@@ -116,6 +140,17 @@ class Comparator:
         for name in _ADAPTER:
             verdicts[name] = False
         verdicts["adapter_digest"] = settled
+
+
+def _own_verdicts(a: Carrier, b: Carrier) -> tuple[bool | None, ...]:
+    one, two = unpack_own(a.mask, a.own), unpack_own(b.mask, b.own)
+    return tuple(_differs(name, one.get(name), two.get(name)) for name in OWN)
+
+
+def _unpacked(variant: Variant) -> dict[str, bool | None]:
+    if isinstance(variant, int):
+        return {name: False if variant >> 2 * place & 3 else None for place, name in enumerate(OWN)}
+    return dict(zip(OWN, variant, strict=True))
 
 
 def _before_switch(identity: Identity, end: int | None) -> bool | None:

@@ -44,6 +44,8 @@ class FactBook:
         self._log: list[tuple[int, int, Fact]] = []
         self.orders: list[tuple[int, Fact]] = []
         """Epoch bumps and fleet-wide invalidations: (append time, fact), in arrival order."""
+        self.policies = False
+        """Some tenant has declared a policy."""
 
     def add(self, fact: Fact, append_us: int) -> bool:
         """Take one fact, appended to the log at `append_us`. False when its id is known already."""
@@ -59,6 +61,7 @@ class FactBook:
         if name is not None:
             entries = self._named.setdefault((type(body), getattr(body, name)), [])
             insort(entries, (fact.effective_at_us, append_us, arrival, fact), key=itemgetter(0, 1, 2))
+        self.policies = self.policies or isinstance(body, PolicyFact)
         if isinstance(body, CorpusFact):
             self._corpora.setdefault(body.corpus_digest, body.corpus_id)
         if isinstance(body, EpochFact | InvalidationFact):

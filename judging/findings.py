@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ..schemas.dimensions import Severity
 from ..schemas.events import Event
 from ..schemas.findings import Difference, Finding, Party, cause_id, finding_id
-from .interning import Identities
+from .interning import Carrier, Identities, Packed, Who
 from .ledger.lanes import Lane
 from .ledger.rows import Row
 from .verdicts import Verdict
@@ -16,10 +16,10 @@ class Findings:
 
     def __init__(self, deployment: str, identities: Identities) -> None:
         self.deployment, self.identities = deployment, identities
-        self._wires: dict[int, dict[str, str]] = {}
+        self._wires: dict[tuple[int, int, Packed], dict[str, str]] = {}
 
     def about_event(
-        self, event: Event, verdict: Verdict, identity: int, row: Row | None, *, complete: bool, reused: int = 0
+        self, event: Event, verdict: Verdict, who: Who, row: Row | None, *, complete: bool, reused: int = 0
     ) -> Finding:
         """`row` is the instance that a hit was matched to, or the instance of the create that `event` is."""
         creating = row is not None and row.event_id == event.id
@@ -44,8 +44,8 @@ class Findings:
             key_origin=row.origin if row is not None else event.key_origin,
             kind=event.kind,
             creator=creator,
-            requester=None if creating else self._requester(event, identity),
-            differing=self._differences(verdict, row, identity),
+            requester=None if creating else self._requester(event, who),
+            differing=self._differences(verdict, row, who),
             reused_tokens=reused,
             complete=complete,
             facts=verdict.facts,
@@ -89,12 +89,13 @@ class Findings:
             facts=facts,
         )
 
-    def _wire(self, identity: int) -> dict[str, str]:
-        wire = self._wires.get(identity)
+    def _wire(self, who: Carrier) -> dict[str, str]:
+        packed = (who.identity, who.mask, who.own)
+        wire = self._wires.get(packed)
         if wire is None:
             if len(self._wires) > 4096:
                 self._wires.clear()
-            wire = self._wires[identity] = self.identities.wire(identity)
+            wire = self._wires[packed] = self.identities.wire(who)
         return wire
 
     def _creator(self, row: Row) -> Party:
@@ -104,22 +105,22 @@ class Findings:
             tenant_id=self.identities.tenant(row.identity),
             request_id=row.request_id,
             node=row.lane.node,
-            identity=self._wire(row.identity),
+            identity=self._wire(row),
         )
 
-    def _requester(self, event: Event, identity: int) -> Party:
+    def _requester(self, event: Event, who: Who) -> Party:
         return Party(
             event_id=event.id,
             time_us=event.time_us,
-            tenant_id=self.identities.tenant(identity),
+            tenant_id=self.identities.tenant(who.identity),
             request_id=event.request_id,
             node=event.node,
-            identity=self._wire(identity),
+            identity=self._wire(who),
         )
 
-    def _differences(self, verdict: Verdict, row: Row | None, identity: int) -> tuple[Difference, ...]:
-        created = self._wire(row.identity) if row is not None else {}
-        asked = self._wire(identity)
+    def _differences(self, verdict: Verdict, row: Row | None, who: Who) -> tuple[Difference, ...]:
+        created = self._wire(row) if row is not None else {}
+        asked = self._wire(who)
         return tuple(
             Difference(dimension=name, created=created.get(name, ""), requested=asked.get(name, ""))
             for name in verdict.differing

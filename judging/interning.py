@@ -1,41 +1,85 @@
-"""Identities as small integers: a ledger row holds a number, a comparison is memoised per pair of numbers."""
+"""Identities in little memory: what many entries share is a small integer, what is an entry's own stays in its row.
 
-from ..schemas.identity import Identity
+Digests of the tokens, the parent or the media are as many as there are entries; everything else repeats. So a row
+holds the number of the shared part, and its own digests packed; comparisons of shared parts are memoised per pair.
+"""
+
+from operator import itemgetter
+from typing import Any, Protocol
+
+from ..schemas.identity import DIMENSIONS, Identity
 
 UNKNOWN = -1
-_OBJECTS_KEPT = 65_536
+_OBJECTS_KEPT = 16_384
+OWN = ("media_digest", "embedding_digest", "parent_digest", "block_digest", "prefix_digest", "token_ids_digest")
+"""Dimensions that are an entry's own."""
+SHARED = tuple(name for name in DIMENSIONS if name not in OWN)
+_own_of = itemgetter(*OWN)
+_shared_of = itemgetter(*SHARED)
+_ABSENT, _NONE, _SHA256, _TEXT = range(4)
+Packed = bytes | tuple[str, ...]
+
+
+class Carrier(Protocol):
+    """What carries an identity: `identity` numbers the shared part; `mask` says which own digests are known, two bits
+    each; `own` holds them."""
+
+    @property
+    def identity(self) -> int: ...
+
+    @property
+    def mask(self) -> int: ...
+
+    @property
+    def own(self) -> Packed: ...
+
+
+class Who:
+    """An identity as the ledger keeps it."""
+
+    __slots__ = ("identity", "mask", "own")
+
+    def __init__(self, identity: int, mask: int, own: Packed) -> None:
+        self.identity, self.mask, self.own = identity, mask, own
+
+
+NOBODY = Who(UNKNOWN, 0, b"")
 
 
 class Identities:
-    """Numbers identities by value. Numbers are dense and never reused, so that a snapshot can list them."""
+    """Numbers shared parts by value. Numbers are dense and never reused, so that a snapshot can list them."""
 
     def __init__(self) -> None:
         self.values: list[Identity] = []
         self.tenants: list[str] = []
         self.domains: list[str] = []
         self.activated: list[bool] = []
-        self._by_value: dict[tuple[tuple[str, str], ...], int] = {}
-        self._by_object: dict[int, tuple[Identity, int]] = {}
+        self._by_value: dict[tuple[str | None, ...], int] = {}
+        self._by_object: dict[int, tuple[Identity, Who]] = {}
 
-    def intern(self, identity: Identity | None) -> int:
-        """The identity's number, `UNKNOWN` for None. Equal identities of different classes share one."""
+    def intern(self, identity: Identity | None) -> Who:
+        """The identity as the ledger keeps it; `NOBODY` for None. Equal identities give equal parts."""
         if identity is None:
-            return UNKNOWN
+            return NOBODY
         # A decoder hands out one object per identity; the object is kept, so its id() cannot be taken by another.
         seen = self._by_object.get(id(identity))
         if seen is not None:
             return seen[1]
-        number = self._number(identity)
+        values = identity.__dict__
+        mask, own = pack_own(_own_of(values))
+        who = Who(self.number(_shared_of(values)), mask, own)
         if len(self._by_object) >= _OBJECTS_KEPT:
             self._by_object.clear()
-        self._by_object[id(identity)] = (identity, number)
-        return number
+        self._by_object[id(identity)] = (identity, who)
+        return who
 
-    def _number(self, identity: Identity) -> int:
-        value = tuple(identity.to_wire().items())
-        number = self._by_value.get(value)
+    def number(self, shared: tuple[str | None, ...]) -> int:
+        """The number of a shared part: its values in the order of `SHARED`."""
+        number = self._by_value.get(shared)
         if number is None:
-            number = self._by_value[value] = len(self.values)
+            number = self._by_value[shared] = len(self.values)
+            values: dict[str, Any] = dict(zip(SHARED, shared, strict=True))
+            identity = Identity.model_construct(**values)
             self.values.append(identity)
             self.tenants.append(identity.tenant_id)
             self.domains.append(identity.isolation_domain or "")
@@ -50,9 +94,44 @@ class Identities:
         """The isolation domain; empty for none, declared public, and unknown identities."""
         return self.domains[number] if number >= 0 else ""
 
-    def wire(self, number: int) -> dict[str, str]:
+    def wire(self, who: Carrier) -> dict[str, str]:
         """The identity as an event carries it."""
-        return self.values[number].to_wire() if number >= 0 else {}
+        if who.identity < 0:
+            return {}
+        known = {**self.values[who.identity].to_wire(), **unpack_own(who.mask, who.own)}
+        return {name: known[name] for name in DIMENSIONS if name in known}
+
+
+def pack_own(values: tuple[str | None, ...]) -> tuple[int, Packed]:
+    """Own digests as a mask and their bytes; as text where one is no plain SHA-256."""
+    mask, known, plain = 0, [], True
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        if not value:
+            mask |= _NONE << 2 * place
+            continue
+        sha256 = len(value) == 64 and ":" not in value
+        plain = plain and sha256
+        mask |= (_SHA256 if sha256 else _TEXT) << 2 * place
+        known.append(value)
+    return mask, bytes.fromhex("".join(known)) if plain else tuple(known)
+
+
+def unpack_own(mask: int, own: Packed) -> dict[str, str]:
+    """Own dimensions that are known, by name."""
+    found: dict[str, str] = {}
+    at = 0
+    for place, name in enumerate(OWN):
+        state = mask >> 2 * place & 3
+        if state == _NONE:
+            found[name] = ""
+        elif state != _ABSENT:
+            part = own[at] if isinstance(own, tuple) else own[32 * at : 32 * at + 32].hex()
+            assert isinstance(part, str)
+            found[name] = part
+            at += 1
+    return found
 
 
 def span_end(span: str) -> int | None:

@@ -8,6 +8,7 @@ from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
 from ..schemas.findings import Finding
 from ..schemas.identity import Identity
+from . import express
 from .comparison import Comparator
 from .factbook import FactBook
 from .findings import Findings
@@ -16,12 +17,14 @@ from .ledger.addresses import COMMIT
 from .ledger.barriers import Barrier
 from .ledger.home import Held, Home, address_of, scope_of
 from .ledger.lanes import Lane
-from .ledger.rows import Mark, Rare, Row
+from .ledger.rows import Mark, Rare, Row, pack_digest
 from .observations import Observation, RequestClosed
 from .revisions import Revisions
 from .stream import StreamWatch
 from .trial import Trial
 from .verdicts import Context
+
+_NUMBERS_KEPT = 4096
 
 
 class Judge:
@@ -48,6 +51,7 @@ class Judge:
         self.lanes: list[Lane] = []
         self.position = 0
         self.counts: dict[str, int] = {}
+        self._numbers: dict[int, int] = {}
         self.revisions = Revisions()
         self.findings = Findings(deployment, self.identities)
         self.stream = StreamWatch(self.revisions, self.findings, self.context)
@@ -69,20 +73,17 @@ class Judge:
         if batch.first is None or batch.last is None:
             return []
         self.stream.facts(append_us)
-        home = self.homes.get(batch.home)
-        if home is None:
-            home = self.homes[batch.home] = Home(batch.home, self.identities)
-        time_us = batch.events[0].time_us if batch.events else self.stream.newest_us
-        lane = self._lane(home, batch.node, batch.incarnation, time_us)
-        for event in batch.events:
-            self._event(home, lane, event, append_us)
-        for reject in batch.rejects:
-            if reject.seq is not None:
-                lane.blind = True
-                self.position += 1
-                lane.take(reject.seq, self.position)
-                self._after(home, lane)
-        self.stream.gaps(home, lane)
+        home, lane = self.open(batch)
+        if express.applies(self, home, lane, batch):
+            express.run(self, home, lane, batch.events, append_us)
+        else:
+            refused = sorted(reject.seq for reject in batch.rejects if reject.seq is not None)
+            for event in batch.events:
+                while refused and refused[0] < event.seq:
+                    self._refused(home, lane, refused.pop(0))
+                self.take(home, lane, event, append_us)
+            for seq in refused:
+                self._refused(home, lane, seq)
         return self.revisions.drain()
 
     def stats(self) -> dict[str, int | dict[str, int]]:
@@ -112,13 +113,28 @@ class Judge:
 
         return restore(cls(settings, deployment, facts, observe=observe), raw)
 
-    def _lane(self, home: Home, node: str, incarnation: str, time_us: int) -> Lane:
-        lane, new = home.lane(len(self.lanes), node, incarnation, time_us, self.context.skew_us)
+    def open(self, batch: Batch) -> tuple[Home, Lane]:
+        """The home and the lane of a record, made where they are new."""
+        home = self.homes.get(batch.home)
+        if home is None:
+            home = self.homes[batch.home] = Home(batch.home, self.identities)
+        time_us = batch.events[0].time_us if batch.events else self.stream.newest_us
+        lane, new = home.lane(len(self.lanes), batch.node, batch.incarnation, time_us, self.context.skew_us)
         if new:
             self.lanes.append(lane)
-        return lane
+        return home, lane
 
-    def _event(self, home: Home, lane: Lane, event: Event, append_us: int) -> None:
+    def small(self, number: int) -> int:
+        """The same number, one object for each of the common ones: sizes repeat over a million rows."""
+        known = self._numbers.get(number)
+        if known is None:
+            if len(self._numbers) >= _NUMBERS_KEPT:
+                return number
+            self._numbers[number] = known = number
+        return known
+
+    def take(self, home: Home, lane: Lane, event: Event, append_us: int) -> None:
+        """One event, by the full path."""
         self.position += 1
         first = not lane.runs
         order = lane.take(event.seq, self.position)
@@ -143,8 +159,14 @@ class Judge:
         if filled:
             self._settle(home)
 
-    def _after(self, home: Home, lane: Lane) -> None:
-        if home.note_gaps(lane):
+    def _refused(self, home: Home, lane: Lane, seq: int) -> None:
+        """An event that was refused: its number is seen, what it said is unknown."""
+        lane.blind = True
+        self.position += 1
+        lane.take(seq, self.position)
+        filled = home.note_gaps(lane)
+        self.stream.gaps(home, lane)
+        if filled:
             self._settle(home)
 
     def _settle(self, home: Home) -> None:
@@ -170,6 +192,7 @@ class Judge:
 
     def _create(self, home: Home, held: Held, late: bool) -> None:
         row = new_row(held)
+        row.tokens, row.bytes = self.small(row.tokens), self.small(row.bytes)
         home.addresses.create(row, late=late, keep=bool(home.gapped))
         home.payloads.add(row)
         if row.rare.place:
@@ -296,11 +319,11 @@ class Judge:
     def _resolved(self, home: Home, event_id: str, identity: Identity) -> None:
         for one in home.all_held():
             if one.event.id == event_id and one.identity < 0:
-                one.identity = self.identities.intern(identity)
+                one.who = self.identities.intern(identity)
                 address = address_of(one.event)
                 for row in home.addresses.rows(*address):
                     if row.order == one.order:
-                        row.identity = one.identity
+                        row.identity, row.mask, row.own = one.who.identity, one.who.mask, one.who.own
                 again = [other for other in home.held.get(address, ()) if other.order >= one.order]
                 self._again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]
@@ -323,13 +346,23 @@ def new_row(held: Held) -> Row:
     """The instance that a create begins."""
     event, body = held.event, held.event.body
     assert isinstance(body, Create)
+    who = held.who
     row = Row(
-        held.order, held.lane, event.time_us, held.identity, scope_of(event), event.key, event.kind, event.key_origin
+        order=held.order,
+        lane=held.lane,
+        time_us=event.time_us,
+        identity=who.identity,
+        mask=who.mask,
+        own=who.own,
+        scope=scope_of(event),
+        key=event.key,
+        kind=event.kind,
+        origin=event.key_origin,
+        tokens=body.tokens,
+        bytes=-1 if body.bytes is None else body.bytes,
+        packed=pack_digest(body.payload_digest or ""),
+        request_id=event.request_id,
     )
-    row.tokens = body.tokens
-    row.bytes = -1 if body.bytes is None else body.bytes
-    row.payload = body.payload_digest or ""
-    row.request_id = event.request_id
     if (
         body.state == "pending"
         or body.finish is not None
@@ -352,7 +385,7 @@ def new_row(held: Held) -> Row:
 def new_mark(held: Held, reason: str) -> Mark:
     """The commit or end that an event is."""
     event = held.event
-    mark = Mark(held.order, event.time_us, reason, event.id)
+    mark = Mark(held.order, event.time_us, reason, held.lane)
     mark.place, mark.version = event.place, event.entry_version
     mark.generation = -1 if event.generation is None else event.generation
     if event.identity is not None:

@@ -12,8 +12,8 @@ import msgspec
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding
-from ..schemas.identity import Identity
 from .errors import SnapshotError
+from .interning import SHARED, Packed, Who
 from .ledger.barriers import Barrier
 from .ledger.home import Held, Home
 from .ledger.lanes import Incarnations, Lane
@@ -31,7 +31,7 @@ def dump(judge: "Judge") -> bytes:
     """The exact state: what `restore` gives back judges the future as this one would."""
     state = {
         "v": VERSION,
-        "identities": [identity.to_wire() for identity in judge.identities.values],
+        "identities": [[getattr(shared, name) for name in SHARED] for shared in judge.identities.values],
         "compared": [[*pair, comparison.hits] for pair, comparison in judge.comparator.memo.items()],
         "lanes": [
             [lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, lane.blind, lane.runs]
@@ -63,10 +63,11 @@ def restore(judge: "Judge", raw: bytes) -> "Judge":
 
 
 def _restore(judge: "Judge", state: Any) -> None:
-    for wire in state["identities"]:
-        judge.identities.intern(Identity.from_wire(wire))
-    for creator, requester, kind, mode, end, hits in state["compared"]:
-        judge.comparator.compare(creator, requester, kind, mode, end).hits = hits
+    for shared in state["identities"]:
+        judge.identities.number(tuple(shared))
+    for creator, requester, kind, mode, end, variant, hits in state["compared"]:
+        variant = variant if isinstance(variant, int) else tuple(variant)
+        judge.comparator.of((creator, requester, kind, mode, end, variant)).hits = hits
     for index, (node, incarnation, home, ordinal, first_us, last_us, blind, runs) in enumerate(state["lanes"]):
         lane = Lane(index, node, incarnation, home, ordinal, first_us)
         lane.last_us, lane.blind, lane.runs = last_us, blind, runs
@@ -105,18 +106,7 @@ def _home(home: Home) -> dict[str, Any]:
             [s, place, [rows.number(row) for row in owners]] for (s, place), owners in home.places.owners.items()
         ],
         "gapped": list(home.gapped),
-        "held": [
-            [
-                encode_plain(one.event),
-                *_split(one.order),
-                one.append_us,
-                one.lane.index,
-                one.identity,
-                one.unmatched,
-                one.clean,
-            ]
-            for one in _live(home)
-        ],
+        "held": [_pack_held(one) for one in _live(home)],
         "requests": [
             [request, [held[id(one)] for one in parts if id(one) in held]] for request, parts in home.requests.items()
         ],
@@ -126,7 +116,7 @@ def _home(home: Home) -> dict[str, Any]:
 
 def _pack_held(one: Held) -> list[Any]:
     at = [*_split(one.order), one.append_us, one.lane.index]
-    return [encode_plain(one.event), *at, one.identity, one.unmatched, one.clean]
+    return [encode_plain(one.event), *at, one.who.identity, one.who.mask, one.who.own, one.unmatched, one.clean]
 
 
 def _live(home: Home) -> Iterator[Held]:
@@ -157,8 +147,9 @@ class _Rows:
 
     def pack(self, row: Row) -> list[Any]:
         return [
-            *_split(row.order), row.lane.index, row.time_us, row.identity, self.scopes[row.scope], row.key, row.kind,
-            row.origin, row.tokens, row.bytes, row.payload, row.request_id, _mark(row.end), _rare(row.rare),
+            *_split(row.order), row.lane.index, row.time_us, row.identity, row.mask, row.own,
+            self.scopes[row.scope], row.key, row.kind, row.origin, row.tokens, row.bytes, row.packed, row.request_id,
+            _mark(row.end), _rare(row.rare),
         ]  # fmt: skip
 
 
@@ -170,7 +161,8 @@ def _mark(mark: Mark | None) -> list[Any] | None:
     if mark is None:
         return None
     return [
-        *_split(mark.order), mark.time_us, mark.reason, mark.event_id, mark.place, mark.generation, mark.version,
+        *_split(mark.order), mark.time_us, mark.reason, -1 if mark.lane is None else mark.lane.index,
+        mark.told_by, mark.place, mark.generation, mark.version,
         mark.domain, mark.bytes, mark.payload,
     ]  # fmt: skip
 
@@ -185,32 +177,51 @@ def _rare(rare: Rare) -> list[Any] | None:
     ]  # fmt: skip
 
 
-def _unpack_mark(packed: Any) -> Mark | None:
+def _unpack_mark(judge: "Judge", packed: Any) -> Mark | None:
     if packed is None:
         return None
-    mark = Mark(packed[0] << 64 | packed[1], packed[2], packed[3], packed[4])
-    mark.place, mark.generation, mark.version, mark.domain, mark.bytes, mark.payload = packed[5:]
+    high, low, time_us, reason, lane, told_by = packed[:6]
+    mark = Mark(high << 64 | low, time_us, reason, judge.lanes[lane] if lane >= 0 else None, told_by)
+    mark.place, mark.generation, mark.version, mark.domain, mark.bytes, mark.payload = packed[6:]
     return mark
 
 
-def _unpack_rare(packed: Any) -> Rare:
+def _unpack_rare(judge: "Judge", packed: Any) -> Rare:
     if packed is None:
         return NOTHING_RARE
     rare = Rare()
     rare.place, rare.generation, rare.part, rare.span, rare.version, rare.max_age_us = packed[:6]
     rare.weights_version, rare.finish, rare.pending = packed[6:9]
-    rare.commit = _unpack_mark(packed[9])
+    rare.commit = _unpack_mark(judge, packed[9])
     rare.served = {high << 64 | low for high, low in packed[10]}
     rare.served_for_good = packed[11]
     return rare
 
 
 def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
-    high, low, lane, time_us, identity, scope, key, kind, origin = packed[:9]
-    row = Row(high << 64 | low, judge.lanes[lane], time_us, identity, scopes[scope], key, kind, origin)
-    row.tokens, row.bytes, row.payload, row.request_id = packed[9:13]
-    row.end, row.rare = _unpack_mark(packed[13]), _unpack_rare(packed[14])
-    return row
+    high, low, lane, time_us, identity, mask, own, scope, key, kind, origin, tokens, size, digest, request = packed[:15]
+    return Row(
+        order=high << 64 | low,
+        lane=judge.lanes[lane],
+        time_us=time_us,
+        identity=identity,
+        mask=mask,
+        own=_own(own),
+        scope=scopes[scope],
+        key=key,
+        kind=kind,
+        origin=origin,
+        tokens=judge.small(tokens),
+        bytes=judge.small(size),
+        packed=digest,
+        request_id=request,
+        end=_unpack_mark(judge, packed[15]),
+        rare=_unpack_rare(judge, packed[16]),
+    )
+
+
+def _own(packed: Any) -> Packed:
+    return packed if isinstance(packed, bytes) else tuple(packed)
 
 
 def _unpack_home(judge: "Judge", packed: Any) -> Home:
@@ -231,7 +242,7 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
         table = home.addresses.tables.setdefault(found[0].scope, {})
         table[found[0].key] = found[0] if len(found) == 1 else found
     for scope, key, marks in packed["orphans"]:
-        unpacked = [mark for mark in map(_unpack_mark, marks) if mark is not None]
+        unpacked = [mark for mark in (_unpack_mark(judge, one) for one in marks) if mark is not None]
         home.addresses.orphans[Scope(*scope), key] = unpacked
     for scope, key, doubts in packed["doubts"]:
         home.addresses.doubts[Scope(*scope), key] = doubts
@@ -249,8 +260,8 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
 
 
 def _unpack_held(judge: "Judge", packed: Any) -> Held:
-    raw, high, low, append_us, lane, identity, unmatched, clean = packed
+    raw, high, low, append_us, lane, identity, mask, own, unmatched, clean = packed
     event = EnvelopeDecoder().decode(raw).events[0]
-    held = Held(event, high << 64 | low, append_us, judge.lanes[lane], identity)
-    held.unmatched, held.clean = unmatched, clean
+    held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own)))
+    held.unmatched, held.clean, held.seen = unmatched, clean, True
     return held

@@ -9,7 +9,7 @@ from ..schemas.dimensions import Severity
 from ..schemas.events import Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
 from .findings import Findings
-from .interning import span_end
+from .interning import NOBODY, span_end
 from .ledger.home import Held, Home, address_of
 from .ledger.rows import Mark, Row
 from .observations import Keyed, Observation, PartServed, Reached
@@ -28,7 +28,7 @@ class Trial:
         self.observations = observations
 
     def judge(self, home: Home, held: Held, reason: str) -> None:
-        """Judge an event, for the first time or again; `reason` says why again."""
+        """Judge an event, for the first time (no reason) or again."""
         body = held.event.body
         if isinstance(body, Hit):
             finding = self._hit(home, held, body)
@@ -36,7 +36,9 @@ class Trial:
             finding = self._create(home, held, body)
         else:
             return
-        self.revisions.put(finding_id(held.event.id), finding, reason)
+        subject = finding_id(held.event.id)
+        if finding is not None or subject in self.revisions.standing:
+            self.revisions.put(subject, finding, reason)
 
     def may_change(self, home: Home, held: Held) -> bool:
         """Whether something that is missing, or that another request part may show, can change the verdict."""
@@ -67,18 +69,21 @@ class Trial:
             held.unmatched = False
             return None
         self._served(home, held, row)
-        creator = -1 if row is None else row.identity
+        creator = NOBODY if row is None else row
         until = span_end(event.span)
         if until is None and row is not None:
             until = span_end(row.rare.span) or row.tokens or None
-        comparison = context.comparator.compare(creator, held.identity, event.kind, hit.match_mode, until)
+        comparison = context.comparator.compare(creator, held.who, event.kind, hit.match_mode, until)
+        if not held.seen:
+            held.seen = True
+            comparison.hits += 1
         held.clean = row is not None and held.identity >= 0 and not comparison.content and not comparison.domain
         case = HitCase(
             event=event,
             hit=hit,
             order=held.order,
             append_us=held.append_us,
-            identity=held.identity,
+            who=held.who,
             home=home,
             row=row,
             end=end,
@@ -93,7 +98,7 @@ class Trial:
             verdict = rule(case)
             if verdict is not None:
                 return self.findings.about_event(
-                    event, verdict, held.identity, row, complete=not home.gapped, reused=hit.reused_tokens
+                    event, verdict, held.who, row, complete=not home.gapped, reused=hit.reused_tokens
                 )
         return None
 
@@ -176,7 +181,7 @@ class Trial:
 
     def _contradicted(self, end: Mark, event: Event) -> bool:
         """The end comes before the hit in the home's order, but the clocks of the two nodes deny it."""
-        return end.time_us > event.time_us + self.context.skew_us and not end.event_id.startswith(f"{event.node}/")
+        return end.time_us > event.time_us + self.context.skew_us and end.node != event.node
 
     def _served(self, home: Home, held: Held, row: Row | None) -> None:
         """An unfinished response that is served is worse than one that is stored; the hit may match another later."""
@@ -230,4 +235,4 @@ class Trial:
                 worst = verdict
         if worst is None:
             return None
-        return self.findings.about_event(held.event, worst, held.identity, worst.other or row, complete=not home.gapped)
+        return self.findings.about_event(held.event, worst, held.who, worst.other or row, complete=not home.gapped)

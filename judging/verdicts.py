@@ -9,7 +9,7 @@ from ..schemas.events import Create, Event, Hit
 from ..schemas.identity import titles
 from .comparison import Comparator, Comparison
 from .factbook import FactBook
-from .interning import Identities
+from .interning import Identities, Who
 from .ledger.home import Home, scope_of
 from .ledger.rows import Mark, Row, Scope
 
@@ -57,7 +57,7 @@ class HitCase:
     hit: Hit
     order: int
     append_us: int
-    identity: int
+    who: Who
     home: Home
     row: Row | None
     end: Mark | None
@@ -65,6 +65,10 @@ class HitCase:
     blind: bool
     siblings: Sequence[tuple[str, bool]]
     context: Context
+
+    @property
+    def identity(self) -> int:
+        return self.who.identity
 
     @property
     def scope(self) -> Scope:

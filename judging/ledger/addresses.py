@@ -100,7 +100,7 @@ class Addresses:
         slot = self._slot(row)
         for other in rows:
             if other.end is None and self._slot(other) == slot:
-                other.end = Mark(row.order, row.time_us, REPLACED, row.event_id)
+                other.end = Mark(row.order, row.time_us, REPLACED, row.lane)
         rows.append(row)
 
     def _pruned(self, rows: list[Row], order: int) -> list[Row]:
@@ -196,6 +196,10 @@ class Payloads:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Row]] | None = None
+
+    @property
+    def built(self) -> bool:
+        return self._rows is not None
 
     def add(self, row: Row) -> None:
         if self._rows is not None and row.payload_as_stored:

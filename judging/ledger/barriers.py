@@ -4,7 +4,7 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 from operator import attrgetter
 
-from ..interning import Identities
+from ..interning import OWN, Carrier, Identities
 from .rows import MEMORY, Mark, Row
 
 
@@ -51,7 +51,7 @@ class Barriers:
                 return None
             if self._covers(barrier, row, identities):
                 reason = "restart" if barrier.restart else "invalidated"
-                return Mark(barrier.order, barrier.time_us, reason, barrier.event_id)
+                return Mark(barrier.order, barrier.time_us, reason, None, barrier.event_id)
         return None
 
     def _covers(self, barrier: Barrier, row: Row, identities: Identities) -> bool:
@@ -59,13 +59,18 @@ class Barriers:
             return row.scope.tier in MEMORY or row.scope.tier not in barrier.survivors
         if barrier.store and barrier.store != row.scope.store:
             return False
-        return not barrier.where or self.agrees(barrier.where, row.identity, identities)
+        return not barrier.where or self.agrees(barrier.where, row, identities)
 
-    def agrees(self, where: tuple[tuple[str, str], ...], identity: int, identities: Identities) -> bool:
+    def agrees(self, where: tuple[tuple[str, str], ...], who: Carrier, identities: Identities) -> bool:
         """Whether an identity has every value of `where`; what is unknown does not agree."""
-        found = self.memo.get((where, identity))
+        if who.identity < 0:
+            return not where
+        if any(name in OWN for name, _ in where):
+            wire = identities.wire(who)
+            return all(wire.get(name) == value for name, value in where)
+        found = self.memo.get((where, who.identity))
         if found is None:
-            found = self.memo[where, identity] = identity >= 0 and all(
-                getattr(identities.values[identity], name, None) == value for name, value in where
-            )
+            shared = identities.values[who.identity]
+            found = all(getattr(shared, name, None) == value for name, value in where)
+            self.memo[where, who.identity] = found
         return found

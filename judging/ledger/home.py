@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from ...schemas.events import Event
-from ..interning import Identities
+from ..interning import Identities, Who
 from .addresses import Address, Addresses, Payloads, Places
 from .barriers import Barriers
 from .lanes import Incarnations, Lane
@@ -17,14 +17,20 @@ REQUESTS_KEPT = 8_192
 class Held:
     """A judged event that may be judged again: something before it is missing, unknown or may still come."""
 
-    __slots__ = ("append_us", "clean", "event", "gone", "identity", "lane", "order", "unmatched")
+    __slots__ = ("append_us", "clean", "event", "gone", "lane", "order", "seen", "unmatched", "who")
 
-    def __init__(self, event: Event, order: int, append_us: int, lane: Lane, identity: int) -> None:
-        self.event, self.order, self.append_us, self.lane, self.identity = event, order, append_us, lane, identity
+    def __init__(self, event: Event, order: int, append_us: int, lane: Lane, who: Who) -> None:
+        self.event, self.order, self.append_us, self.lane, self.who = event, order, append_us, lane, who
         self.unmatched = False
+        self.seen = False
+        """It was counted."""
         self.gone = False
         self.clean = False
         """Its identity was compared and matched."""
+
+    @property
+    def identity(self) -> int:
+        return self.who.identity
 
 
 class Home:

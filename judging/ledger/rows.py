@@ -2,7 +2,12 @@
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from ..interning import Packed
 from .lanes import Lane
+
+Digest = bytes | str
 
 MEMORY = ("gpu", "host")
 
@@ -22,22 +27,32 @@ class Mark:
     __slots__ = (
         "bytes",
         "domain",
-        "event_id",
         "generation",
+        "lane",
         "order",
         "payload",
         "place",
         "reason",
         "time_us",
+        "told_by",
         "version",
     )
 
-    def __init__(self, order: int, time_us: int, reason: str, event_id: str) -> None:
-        self.order, self.time_us, self.reason, self.event_id = order, time_us, reason, event_id
+    def __init__(self, order: int, time_us: int, reason: str, lane: Lane | None, told_by: str = "") -> None:
+        self.order, self.time_us, self.reason, self.lane, self.told_by = order, time_us, reason, lane, told_by
         self.place, self.generation, self.version = "", -1, ""
         self.domain: str | None = None
         """The isolation domain it names; None where it names none."""
         self.bytes, self.payload = -1, ""
+
+    @property
+    def event_id(self) -> str:
+        """The event that says so, or that implies it."""
+        return self.told_by or (self.lane.event_id(self.order) if self.lane is not None else "")
+
+    @property
+    def node(self) -> str:
+        return self.lane.node if self.lane is not None else self.told_by.partition("/")[0]
 
 
 class Rare:
@@ -62,28 +77,40 @@ class Rare:
 NOTHING_RARE = Rare()
 
 
-class Row:
-    """One life of an entry at one address, from its create on. `end` is the mark that ended it, None while it lives;
-    what a restart or a scoped invalidation ended is decided at the hit, never by a scan."""
+class Row(Struct, gc=False, eq=False, kw_only=True):
+    """One life of an entry at one address, from its create on.
 
-    __slots__ = (
-        "bytes", "end", "identity", "key", "kind", "lane", "order", "origin", "payload", "rare", "request_id", "scope",
-        "time_us", "tokens",
-    )  # fmt: skip
+    `end` is the mark that ended it, None while it lives; what a restart or a scoped invalidation ended is decided at
+    the hit, never by a scan. -1 and the empty string stand for unknown. Not tracked by the garbage collector: rows
+    form no cycles, and a million of them would be walked for nothing.
+    """
 
-    def __init__(
-        self, order: int, lane: Lane, time_us: int, identity: int, scope: Scope, key: str, kind: str, origin: str
-    ) -> None:
-        self.order, self.lane, self.time_us, self.identity = order, lane, time_us, identity
-        self.scope, self.key, self.kind, self.origin = scope, key, kind, origin
-        self.tokens, self.bytes, self.payload, self.request_id = 0, -1, "", ""
-        self.end: Mark | None = None
-        self.rare: Rare = NOTHING_RARE
+    order: int
+    lane: Lane
+    time_us: int
+    identity: int
+    mask: int
+    own: Packed
+    scope: Scope
+    key: str
+    kind: str
+    origin: str
+    tokens: int = 0
+    bytes: int = -1
+    packed: Digest = ""
+    request_id: str = ""
+    end: Mark | None = None
+    rare: Rare = NOTHING_RARE
 
     @property
     def event_id(self) -> str:
         """The id of its create."""
         return self.lane.event_id(self.order)
+
+    @property
+    def payload(self) -> str:
+        """Digest of the bytes as the create told it, empty where it did not."""
+        return self.packed if isinstance(self.packed, str) else self.packed.hex()
 
     @property
     def payload_as_stored(self) -> str:
@@ -94,3 +121,8 @@ class Row:
     def bytes_as_stored(self) -> int:
         commit = self.rare.commit
         return commit.bytes if commit is not None and commit.bytes >= 0 else self.bytes
+
+
+def pack_digest(digest: str) -> Digest:
+    """A plain SHA-256 in half the memory; any other digest as it is."""
+    return bytes.fromhex(digest) if len(digest) == 64 and ":" not in digest else digest

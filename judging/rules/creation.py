@@ -61,7 +61,7 @@ def underspecified_key(case: CreateCase) -> Verdict | None:
     context, row = case.context, case.row
     worst: tuple[Comparison, Row] | None = None
     for other in case.live:
-        comparison = context.comparator.compare(other.identity, row.identity, row.kind, "exact", row.tokens or None)
+        comparison = context.comparator.compare(other, row, row.kind, "exact", row.tokens or None)
         if comparison.content or (comparison.domain and worst is None):
             worst = comparison, other
     if worst is None:

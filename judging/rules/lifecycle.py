@@ -98,7 +98,7 @@ def _ordered(case: HitCase) -> Verdict | None:
             continue
         assert isinstance(body, EpochFact | InvalidationFact)
         where = tuple(sorted(body.where.items()))
-        if not case.home.barriers.agrees(where, row.identity, context.identities) and where:
+        if not case.home.barriers.agrees(where, row, context.identities):
             continue
         created = context.identities.values[row.identity]
         settled = event.time_us > fact.effective_at_us + context.skew_us

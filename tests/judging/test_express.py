@@ -1,0 +1,79 @@
+"""The fast path decides nothing that the full path would decide otherwise."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvtrail.judging import express
+from kvtrail.judging.factbook import FactBook
+from kvtrail.judging.judge import Judge
+from kvtrail.schemas.config import JudgingConfig
+from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
+from kvtrail.schemas.events import Event
+from kvtrail.schemas.facts import Fact
+from kvtrail.schemas.findings import Finding
+
+from .test_properties import TENANTS, history
+
+_plain = st.fixed_dictionaries(
+    {},
+    optional={
+        "in": st.sampled_from(["I1", "I2"]),
+        "iso": st.sampled_from(["sA", "pub"]),
+        "payload": st.sampled_from(["P1", "P2"]),
+        "tokens": st.sampled_from(["8", "9"]),
+        "kind": st.sampled_from(["kv", "response"]),
+        "who": st.sampled_from(["u1", "u2"]),
+        "mode": st.just("semantic"),
+        "finish": st.just("none"),
+        "loc": st.just("b1#g1"),
+        "reused_reported": st.just("0"),
+    },
+)
+_line = st.tuples(
+    st.sampled_from(["create", "hit", "hit", "hit", "expire"]),
+    st.sampled_from(["K1", "K2", "K3", "K4"]),
+    st.sampled_from(TENANTS),
+    _plain,
+)
+
+
+def batches(records: list[Event | Fact], size: int) -> list[Batch]:
+    events = [record for record in records if isinstance(record, Event)]
+    encoder, decoder = EnvelopeEncoder(), EnvelopeDecoder()
+    return [decoder.decode(encoder.encode(events[at : at + size])) for at in range(0, len(events), size)]
+
+
+def judged(found: list[Batch], *, fast: bool) -> tuple[list[Finding], Any]:
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    revisions: list[Finding] = []
+    for index, batch in enumerate(found):
+        if fast:
+            revisions += judge.batch(batch, index)
+            continue
+        home, lane = judge.open(batch)
+        for event in batch.events:
+            judge.take(home, lane, event, index)
+        revisions += judge.revisions.drain()
+    return revisions, judge.stats()
+
+
+@given(lines=st.lists(_line, min_size=4, max_size=40), size=st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_the_fast_path_agrees_with_the_full_one(lines: list[Any], size: int) -> None:
+    found = batches(history(lines), size)
+    assert judged(found, fast=True) == judged(found, fast=False)
+
+
+def test_the_fast_path_is_taken() -> None:
+    lines: list[Any] = [
+        ("create", f"K{n % 9}", "acme", {}) if n < 9 else ("hit", f"K{n % 9}", "acme", {}) for n in range(60)
+    ]
+    found = batches(history(lines), 20)
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    judge.batch(found[0], 0)
+    home, lane = judge.open(found[1])
+    assert express.applies(judge, home, lane, found[1])
+    broken = msgspec.structs.replace(found[1], first=(found[1].first or 0) + 1)
+    assert not express.applies(judge, home, lane, broken)
