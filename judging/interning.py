@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..schemas.identity import DIMENSIONS, Identity
 
 UNKNOWN = -1
-_OBJECTS_KEPT = 16_384
+_OBJECTS_KEPT = 4_096
 OWN = ("media_digest", "embedding_digest", "parent_digest", "block_digest", "prefix_digest", "token_ids_digest")
 """Dimensions that are an entry's own."""
 SHARED = tuple(name for name in DIMENSIONS if name not in OWN)
