@@ -14,6 +14,7 @@ from typing import Protocol
 from aiokafka.errors import KafkaError
 from msgspec import Struct
 
+from ..judging.errors import SnapshotError
 from ..judging.judge import Judge
 from ..schemas.config import Config
 from ..schemas.errors import BrokerError
@@ -23,7 +24,7 @@ from .factfeed import FactFeed
 from .fold import Fold
 from .reader import TopicReader
 from .records import Record
-from .snapshots import Manifest, manifest_key
+from .snapshots import Manifest, SnapshotUnusable, manifest_key
 from .statetopic import StateTopic
 
 _log = logging.getLogger("kvtrail.streams.detector")
@@ -107,24 +108,39 @@ class PartitionTask:
             await self._reader.stop()
 
     async def _restore(self) -> Fold:
-        config = self._services.config
+        """The saved state; the log's beginning where none was saved, or where the log still begins and none can be
+        used. Raises `BrokerError` where going on would lose history in silence."""
         start, end = await self._reader.bounds(self.partition)
-        snapshot = await self._services.state.restore(self.partition)
         where = {"partition": self.partition}
-        if snapshot is None:
+        try:
+            fold = await self._from_snapshot(start, end)
+        except (SnapshotUnusable, SnapshotError) as error:
+            if start > 0:
+                raise self._unusable(f"cannot be used ({error})") from error
+            _log.warning("the saved state cannot be used (%s): judging the whole log again", error, extra=where)
+        else:
+            if fold is not None:
+                _log.info("restored", extra={**where, "next": fold.next})
+                return fold
             if start > 0:
                 _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
-            return Fold(Judge(config.judging, config.deployment, self._services.facts.book), start)
+        config = self._services.config
+        return Fold(Judge(config.judging, config.deployment, self._services.facts.book), start)
+
+    async def _from_snapshot(self, start: int, end: int) -> Fold | None:
+        snapshot = await self._services.state.restore(self.partition)
+        if snapshot is None:
+            return None
         manifest = snapshot.manifest
         if manifest.next < start:
             raise self._unusable("ends before the log begins: the records between are lost.")
         if manifest.next > end or await self._is_another_log(manifest, start):
             raise self._unusable("belongs to another log: the topic is not the one it was folded from.")
+        config = self._services.config
         judge = await asyncio.to_thread(
             Judge.load, snapshot.state, config.judging, config.deployment, self._services.facts.book
         )
         self._saved = manifest.next
-        _log.info("restored", extra={**where, "next": manifest.next, "writer": manifest.writer})
         return Fold(judge, manifest.next, manifest.last_append_us)
 
     async def _is_another_log(self, manifest: Manifest, start: int) -> bool:

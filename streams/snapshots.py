@@ -20,6 +20,12 @@ BLOB_BYTES = 512 * 1024
 FORMAT = 1
 
 
+class SnapshotUnusable(BrokerError):
+    """What was saved cannot be read back: incomplete, damaged, or another build's."""
+
+    code = "snapshot_unusable"
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """`next` is the offset the fold goes on from; `last_append_us` is the append time of the record before it."""
 
@@ -104,11 +110,11 @@ class Unpacker:
         """The newest whole snapshot, None where there never was one.
 
         A worker that was suspended while it wrote one can leave a manifest whose blobs its successor has removed;
-        the one before it is then taken. Raises `BrokerError` where none is whole or known to this build.
+        the one before it is then taken. Raises `SnapshotUnusable` where none is whole or known to this build.
         """
         for manifest in reversed(self._manifests):
             if manifest.format != FORMAT:
-                raise BrokerError(
+                raise SnapshotUnusable(
                     "holds a snapshot of a format this build does not know.",
                     field=f"kvtrail.state/{self._partition}",
                     remedy="Run the build that wrote it, or upgrade this one.",
@@ -118,7 +124,7 @@ class Unpacker:
             if len(packed) == manifest.bytes and hashlib.sha256(packed).hexdigest() == manifest.sha256:
                 return Snapshot(manifest=manifest, state=zlib.decompress(packed))
         if self._manifests:
-            raise BrokerError(
+            raise SnapshotUnusable(
                 "holds manifests whose blobs are missing or damaged.",
                 field=f"kvtrail.state/{self._partition}",
                 remedy="Delete the partition's manifest to rebuild its state from kvtrail.lifecycle.",

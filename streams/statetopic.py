@@ -20,7 +20,7 @@ class StateTopic:
         self._removable: dict[int, list[bytes]] = {}
 
     async def restore(self, partition: int) -> Snapshot | None:
-        """The partition's newest snapshot. Raises `BrokerError` where it is not whole."""
+        """The partition's newest snapshot. Raises `SnapshotUnusable` where it is not whole."""
         tp = TopicPartition(STATE, partition)
         unpacker = Unpacker(partition)
         consumer = reader(self._kafka, f"kvtrail-{self._instance}-state-{partition}")
@@ -35,9 +35,8 @@ class StateTopic:
                     unpacker.add(record.key or b"", record.value or b"")
         finally:
             await consumer.stop()
-        snapshot = await asyncio.to_thread(unpacker.snapshot)
         self._removable[partition] = unpacker.blobs()
-        return snapshot
+        return await asyncio.to_thread(unpacker.snapshot)
 
     async def write(self, partition: int, state: bytes, next_offset: int, last_append_us: int) -> Manifest:
         """Returns when blobs, then manifest, are acknowledged and what they replace is marked for compaction."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from kvtrail.cli.local.handover import child_environ
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.judge import Judge
@@ -237,6 +238,16 @@ def commit(kafka: KafkaConfig, group: str, offsets: dict[TopicPartition, tuple[i
             await consumer.stop()
 
     asyncio.run(run())
+
+
+async def truncate(kafka: KafkaConfig, before: dict[TopicPartition, int]) -> None:
+    """Retention, in an instant."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_records({tp: RecordsToDelete(before_offset=offset) for tp, offset in before.items()})
+    finally:
+        await admin.close()
 
 
 def final(findings: Iterable[Finding]) -> dict[str, Finding]:

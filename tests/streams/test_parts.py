@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.records_to_delete import RecordsToDelete
 from kvtrail.schemas.config import Config, KafkaConfig
 from kvtrail.schemas.errors import BrokerError
 from kvtrail.schemas.facts import encode_fact
@@ -21,7 +20,7 @@ from kvtrail.streams.reader import TopicReader
 from kvtrail.streams.snapshots import BLOB_BYTES
 from kvtrail.streams.statetopic import StateTopic
 from kvtrail.tests.streams import histories
-from kvtrail.tests.streams.harness import read_topic
+from kvtrail.tests.streams.harness import read_topic, truncate
 
 pytestmark = pytest.mark.kafka
 
@@ -76,16 +75,6 @@ def test_a_range_that_is_gone_from_the_log_is_an_error(topics: KafkaConfig) -> N
                 await _offsets(reader, 3, 10)
 
     asyncio.run(run())
-
-
-async def truncate(kafka: KafkaConfig, before: dict[TopicPartition, int]) -> None:
-    """Retention, in an instant."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_records({tp: RecordsToDelete(before_offset=offset) for tp, offset in before.items()})
-    finally:
-        await admin.close()
 
 
 def test_the_gate_waits_for_proof_and_writes_a_tick_where_none_comes(topics: KafkaConfig) -> None:

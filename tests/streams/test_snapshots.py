@@ -5,8 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvtrail.schemas.errors import BrokerError
-from kvtrail.streams.snapshots import BLOB_BYTES, Unpacker, manifest_of, pack
+from kvtrail.streams.snapshots import BLOB_BYTES, SnapshotUnusable, Unpacker, manifest_of, pack
 
 
 def _pack(state: bytes, name: str, next_offset: int = 7) -> list[tuple[bytes, bytes]]:
@@ -69,7 +68,7 @@ def test_a_manifest_whose_blobs_a_successor_removed_gives_way_to_the_one_before(
 
 def test_damaged_blobs_are_an_error_that_says_what_to_do() -> None:
     records = _pack(b"state", "a")
-    with pytest.raises(BrokerError, match="missing or damaged") as caught:
+    with pytest.raises(SnapshotUnusable, match="missing or damaged") as caught:
         _unpack([(records[0][0], records[0][1][:-1] + b"\0"), records[1]]).snapshot()
     assert caught.value.field == "kvtrail.state/3"
     assert "kvtrail.lifecycle" in caught.value.remedy
@@ -77,7 +76,7 @@ def test_damaged_blobs_are_an_error_that_says_what_to_do() -> None:
 
 def test_an_unknown_format_is_an_error() -> None:
     (key, value) = _pack(b"state", "a")[-1]
-    with pytest.raises(BrokerError, match="format"):
+    with pytest.raises(SnapshotUnusable, match="format"):
         _unpack([(key, value.replace(b'"format":1', b'"format":2'))]).snapshot()
 
 
