@@ -16,8 +16,9 @@ from msgspec import Raw, Struct
 
 from .dimensions import EntryKind
 from .errors import BadInput, BrokenRun, InvalidField, NameInDigestPlace, UndecodableRecord, UnknownSchemaVersion
-from .events import Body, Count, Event, KeyOrigin, Micros, Number, Tier
+from .events import BODIES, Body, Count, Event, KeyOrigin, Micros, Number, Tier
 from .identity import Identity
+from .wording import choices, reworded
 
 SCHEMA_VERSION = 1
 MAX_EVENTS = 4096
@@ -144,6 +145,7 @@ _row = msgspec.json.Decoder(Row)
 _plain = msgspec.json.Decoder(PlainEvent)
 _identity_map = msgspec.json.Decoder(dict[str, str])
 _encoder = msgspec.json.Encoder()
+_CHOICES = choices(*BODIES, PlainEvent)
 
 
 class EnvelopeEncoder:
@@ -242,9 +244,9 @@ class EnvelopeDecoder:
             envelope = _envelope.decode(raw)
             if (
                 envelope.v == SCHEMA_VERSION
-                and envelope.first > 0
-                and envelope.last - envelope.first + 1 == len(envelope.events) <= MAX_EVENTS
+                and 0 < envelope.last - envelope.first + 1 == len(envelope.events) <= MAX_EVENTS
             ):
+                _check_lane(envelope.node, envelope.incarnation, envelope.home, envelope.first)
                 return self._resolve(envelope)
         except (msgspec.DecodeError, BadInput, IndexError):
             pass
@@ -375,7 +377,7 @@ class EnvelopeDecoder:
             key, request = loose.strings[row.key], strings[row.request]
             packed_identity = None if row.identity == -1 else loose.identities[row.identity]
         except msgspec.ValidationError as error:
-            raise _field_error(error).at(f"{where}.scope") from None
+            raise _field_error(error, Scope).at(f"{where}.scope") from None
         except IndexError:
             raise InvalidField(
                 "refers to a table row that is not there.", field=where, remedy="Send the tables it refers to."
@@ -430,19 +432,12 @@ def _refused(error: BadInput) -> Batch:
     return Batch(rejects=[Reject(error=error)])
 
 
-def _field_error(error: msgspec.ValidationError) -> BadInput:
-    """msgspec's message ends in a JSON path; the array positions of a row are named."""
-    message, _, path = str(error).partition(" - at `$")
-    names = {f"[{position}]": f".{name}" for position, name in enumerate(Row.__struct_fields__)}
-    path = path.rstrip("`")
-    for position, name in names.items():
-        if path.startswith(position):
-            path = name + path[len(position) :]
-    field = path.lstrip(".")
+def _field_error(error: msgspec.ValidationError, row: type[Struct] = Row) -> BadInput:
+    message, field = reworded(error, _CHOICES, row)
     if field.endswith("_digest") and "matching regex" in message:
         return NameInDigestPlace(
             "holds a name or a label, not a digest of content.",
             field=field,
             remedy="Send lower-case hex of at least 64 bits.",
         )
-    return InvalidField(f"{message}.", field=field, remedy="See docs/reference/event.schema.json.")
+    return InvalidField(message, field=field, remedy="See docs/reference/event.schema.json.")

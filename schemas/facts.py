@@ -1,12 +1,13 @@
 """Facts: what the fleet knows outside the cache, joined as of `effective_at_us` against an event's own time."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
 from .errors import InvalidField, UndecodableRecord, UnknownSchemaVersion
 from .events import Micros
+from .wording import choices, reworded
 
 FACT_VERSION = 1
 
@@ -113,6 +114,7 @@ class Fact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Fact)
+_CHOICES = choices(*get_args(FactBody), Fact)
 
 
 def encode_fact(fact: Fact) -> bytes:
@@ -125,7 +127,10 @@ def decode_fact(raw: bytes) -> Fact:
     try:
         fact = _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise InvalidField(str(error), field="fact", remedy="See docs/reference/facts.schema.json.") from None
+        message, field = reworded(error, _CHOICES, Fact)
+        raise InvalidField(
+            message, field=f"fact.{field}".rstrip("."), remedy="See docs/reference/facts.schema.json."
+        ) from None
     except msgspec.DecodeError:
         raise UndecodableRecord("is not JSON.", field="fact", remedy="Send one JSON object a record.") from None
     if fact.v != FACT_VERSION:

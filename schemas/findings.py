@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from .dimensions import Severity
 from .errors import InvalidField, UndecodableRecord
+from .wording import choices, reworded
 
 
 class Party(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -68,6 +69,7 @@ class Finding(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Finding)
+_CHOICES = choices(Finding, Party, Difference)
 
 
 def finding_id(subject: str) -> str:
@@ -90,6 +92,9 @@ def decode_finding(raw: bytes) -> Finding:
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise InvalidField(str(error), field="finding", remedy="See docs/reference/finding.schema.json.") from None
+        message, field = reworded(error, _CHOICES, Finding)
+        raise InvalidField(
+            message, field=f"finding.{field}".rstrip("."), remedy="See docs/reference/finding.schema.json."
+        ) from None
     except msgspec.DecodeError:
         raise UndecodableRecord("is not JSON.", field="finding", remedy="Send one JSON object a record.") from None
