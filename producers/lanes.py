@@ -13,20 +13,19 @@ import msgspec
 from msgspec import Struct
 
 from ..schemas.config import PublisherConfig
-from ..schemas.envelope import Envelope, EnvelopeDecoder, EnvelopeEncoder, encode_plain
+from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BadInput
 from ..schemas.events import Check, Event, Invalidate, Lookups, NodeStart
 from ..schemas.homes import node_home, shared_home, shared_homes
 from ..schemas.identity import Identity
 from .buffer import Item
+from .packing import Writer
 
 ITEM_FIELDS = (
     "key", "identity", "store", "tier", "owner", "rank", "copy", "key_origin", "kind", "part", "span",
     "entry_version", "place", "generation", "request_id", "trace_id",
 )  # fmt: skip
 """What follows time and body in an `Item`."""
-
-_envelope = msgspec.json.Decoder(Envelope)
 
 
 def homes_of(item: Item, node: str, slots: int) -> tuple[str, ...]:
@@ -78,7 +77,7 @@ class Packer:
         self.incarnation = incarnation
         self._config = config
         self._refuse = refuse
-        self._encoder = EnvelopeEncoder()
+        self._writer = Writer(node, incarnation)
         self._decoder = EnvelopeDecoder()
 
     def pack(self, lane: Lane) -> Packed | None:
@@ -119,20 +118,15 @@ class Packer:
             half = len(items) // 2
             lane.pending.extendleft(reversed(items[half:]))
             items = items[:half]
-            record = self._encoder.encode([self._event(lane, item, at) for at, item in enumerate(items, first)])
+            record = self._writer.write(lane.home, first, items)
         return Packed(record, first, first + len(items) - 1)
 
     def _encoded(self, lane: Lane, items: list[Item]) -> bytes | None:
-        """The items as one record, read back as a reader will; None where one of them is bad."""
+        """The items as one record; None where one of them is bad."""
         try:
-            events = [self._event(lane, item, at) for at, item in enumerate(items, lane.given + 1)]
-            if not all(map(_right_types, events)):
-                return None
-            record = self._encoder.encode(events)
-            _envelope.decode(record)
+            return self._writer.write(lane.home, lane.given + 1, items)
         except Exception:  # whatever a caller put there: the slow path finds it and names the field
             return None
-        return record
 
     def _takes(self, lane: Lane, item: Item) -> bool:
         """Whether an event can be made of this item; if not, it is refused by the name of its field."""
@@ -144,7 +138,7 @@ class Packer:
             # As a plain event first, whose decoder names each field; the envelope's tables are checked after it.
             batch = self._decoder.decode(encode_plain(event))
             if not batch.rejects:
-                batch = self._decoder.decode(self._encoder.encode([event]))
+                batch = self._decoder.decode(self._writer.write(lane.home, 1, [item]))
             if batch.rejects:
                 error: BadInput = batch.rejects[0].error
                 # Its code, not its message: that may quote the value.
