@@ -59,10 +59,10 @@ class Writer:
             if identity is not None:
                 found = places.get(id(identity))
                 who = self._place(identity, table, places) if found is None else found
-            request: int | None = -1
+            request = -1
             if request_id != "":
-                request = strings.get(request_id)
-                if request is None:
+                request = strings.get(request_id, -1)
+                if request < 0:
                     request = _new(strings, request_id)
             extra = None
             if span or version or place != "" or generation is not None or trace_id:
