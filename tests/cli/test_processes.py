@@ -36,7 +36,7 @@ def test_ready_by_a_line_of_this_start_not_of_an_earlier_one(tmp_path: Path) -> 
 
 
 def test_a_crash_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    worker = child(tmp_path, "import sys; print('reading the map'); sys.exit('no such island')")
+    worker = child(tmp_path, "import sys; print('reading the map', flush=True); sys.exit('no such island')")
     worker.start()
     with pytest.raises(StackError, match=r"(?s)worker ended with exit status 1.*reading the map.*no such island"):
         worker.wait_for_line("up", 20)

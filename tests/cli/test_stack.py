@@ -184,6 +184,8 @@ def test_a_second_ctrl_c_does_not_wait_for_a_stubborn_worker(up: "subprocess.Pop
     workers = [pid for pid in children if "stand-in" in " ".join(psutil.Process(pid).cmdline())]
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)  # cannot even be asked
+    # Until it has really stopped, a SIGTERM that follows would end it.
+    until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in workers))
     up.send_signal(signal.SIGINT)
     read_until(up, "… Stopping")
     up.send_signal(signal.SIGINT)
