@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...producers.transport import Transport
 from ...schemas.envelope import Batch, EnvelopeDecoder
-from ...schemas.errors import InvalidField, KvtrailError
+from ...schemas.errors import ConfigError, InvalidField, KvtrailError
 from ...schemas.facts import Fact, encode_fact
 from .steps import Played
 
@@ -66,7 +66,7 @@ class Recorder:
         self._add(msgspec.json.encode({"answer": played}))
 
     def write(self, path: Path, *, deployment: str, model: str, weights_digest: str, versions: dict[str, str]) -> None:
-        """The whole recording as a file, in one piece or not at all. Raises `OSError`."""
+        """The whole recording as a file, in one piece or not at all. Raises `ConfigError` where it cannot be."""
         about = About(
             v=VERSION,
             recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,10 +77,15 @@ class Recorder:
         )
         with self._lock:
             lines = [msgspec.json.encode({"recording": about}), *self._lines]
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_bytes(b"".join(line + b"\n" for line in lines))
-        temporary.replace(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(b"".join(line + b"\n" for line in lines))
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be written ({error.strerror}).", field=str(path), remedy="Check path and room."
+            ) from error
 
     def _add(self, line: bytes) -> None:
         with self._lock:
