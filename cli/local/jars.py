@@ -51,8 +51,9 @@ def kafka_jars(tools: Tools) -> Path:
                     shutil.rmtree(half, ignore_errors=True)
                 half = Path(tempfile.mkdtemp(prefix="half-", dir=cache))
                 try:
+                    maven = tools.maven()
                     tools.say(f"Downloading Kafka {version} through Maven (about {SIZE}, once)")
-                    _download(tools, half / "jars")
+                    _download(tools, maven, half / "jars")
                     (half / "jars").rename(jars)
                 finally:
                     shutil.rmtree(half, ignore_errors=True)
@@ -71,10 +72,10 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _download(tools: Tools, target: Path) -> None:
+def _download(tools: Tools, maven: Path, target: Path) -> None:
     ran = subprocess.run(
         [
-            tools.maven(), "-q", "-B", "-f", POM, "dependency:copy-dependencies",
+            maven, "-q", "-B", "-f", POM, "dependency:copy-dependencies",
             f"-DoutputDirectory={target}", "-DincludeScope=runtime",
         ],
         stdin=subprocess.DEVNULL,
