@@ -24,6 +24,8 @@ RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 AWAKE_S = 1.0
 """How long the sender goes on in rounds after the last event, so that a steady trickle of events costs no wake-ups."""
+STAGED_AT_ONCE = 64
+"""The count of staged events may lag behind by this many while the buffer is emptied."""
 STOP_S = 1.0
 """What closing the transport may take beyond the deadline of `close`."""
 
@@ -155,18 +157,32 @@ class Sender:
     def _stage(self) -> None:
         """Move everything from the buffer into the lanes."""
         buffer = self._buffer
-        for _ in range(len(buffer.queue)):
-            thing = buffer.take()
+        queue, own = buffer.queue, self._lane(node_home(self._node)).pending
+        taken = 0
+        for _ in range(len(queue)):
+            thing = buffer.take() if type(queue[0]) is not tuple else queue.popleft()
             if type(thing) is tuple:
-                self._stage_event(thing)
+                taken += 1
+                try:
+                    plain = self._announced and thing[5] != "shared" and not thing[6]
+                except Exception:  # whatever a caller put there
+                    plain = False
+                if plain:
+                    own.append(thing)
+                else:
+                    self._stage_event(thing)
+                if taken == STAGED_AT_ONCE:
+                    buffer.staged += taken
+                    taken = 0
             elif isinstance(thing, Loss):
                 for home, count in thing.homes.items():
                     self._lane(home).pending.append(count)
             elif isinstance(thing, Flush):
                 self._stage_flush(thing)
+        buffer.staged += taken
 
     def _stage_event(self, item: Item) -> None:
-        self._buffer.staged += 1
+        """One event that is counted as staged, to the lanes of its homes."""
         try:
             homes = homes_of(item, self._node, self._config.slots)
         except Exception as error:

@@ -46,9 +46,9 @@ class PublisherConfig(Section):
     """Limits of the publisher inside an engine. `max_events` bounds the buffer, `linger_s` the time to a record."""
 
     max_events: int = Field(100_000, ge=1)
-    envelope_events: int = Field(256, ge=1, le=4096)
+    envelope_events: int = Field(512, ge=1, le=4096)
     envelope_bytes: int = Field(256 * 1024, ge=1024)
-    linger_s: float = Field(0.05, ge=0, le=10)
+    linger_s: float = Field(0.1, ge=0, le=10)
     close_s: float = Field(5.0, ge=0)
     slots: int = Field(8, ge=1, le=256)
 

@@ -25,7 +25,7 @@ MAX_EVENTS = 4096
 _IDENTITIES_KEPT = 65_536
 
 
-class Scope(Struct, frozen=True, array_like=True):
+class Scope(Struct, frozen=True, array_like=True, gc=False):
     """What many events of an envelope share; strings by index."""
 
     store: int
@@ -37,7 +37,7 @@ class Scope(Struct, frozen=True, array_like=True):
     part: int
 
 
-class Extra(Struct, frozen=True, omit_defaults=True):
+class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     """Header fields that few events carry."""
 
     span: str = ""
@@ -47,7 +47,7 @@ class Extra(Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
 
 
-class Row(Struct, frozen=True, array_like=True, omit_defaults=True):
+class Row(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """One event: microseconds after the envelope's `t0`, indexes into its tables (-1: none), and the body."""
 
     dt: Micros

@@ -25,7 +25,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 DigestText = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
 
 
-class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True):
+class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """An entry exists from now on.
 
     `tokens`: tokens the entry covers. `computed_tokens`: tokens computed for it; `reported_tokens`: reuse as
@@ -48,7 +48,7 @@ class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True
     weights_version: Number | None = None
 
 
-class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True):
+class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """An entry was served to a requester, whose identity the event carries.
 
     `reused_tokens`: tokens taken from the entry; `reported_tokens`: reuse as reported to the client; `tokens_read`,
@@ -68,13 +68,13 @@ class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True):
     weights_version: Number | None = None
 
 
-class Expire(Struct, tag="expire", frozen=True, omit_defaults=True, kw_only=True):
+class Expire(Struct, tag="expire", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The store ended an entry by itself. `aborted`, `failed`: it never became readable, or its write failed."""
 
     reason: Literal["ttl", "capacity", "lease", "aborted", "failed", "demoted", "restart"]
 
 
-class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_only=True):
+class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Somebody ended entries. Scope `entry` names one key; `node` and `store` cover every entry there that agrees
     with `where` (dimension -> value; empty: all). One operation over several homes carries one `op_id`."""
 
@@ -85,21 +85,21 @@ class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_o
     outcome: Literal["done", "refused", "partial"] = "done"
 
 
-class Commit(Struct, tag="commit", frozen=True, omit_defaults=True, kw_only=True):
+class Commit(Struct, tag="commit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A pending entry became readable."""
 
     bytes: Count | None = None
     payload_digest: DigestText | None = None
 
 
-class NodeStart(Struct, tag="node_start", frozen=True, omit_defaults=True, kw_only=True):
+class NodeStart(Struct, tag="node_start", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A node's process started. `surviving_tiers`: what outlived the last one; memory tiers never do."""
 
     surviving_tiers: tuple[str, ...] = ()
     version: str = ""
 
 
-class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Lookups since the last report, for one tenant, template, model and tier."""
 
     tenant_id: str
@@ -112,13 +112,13 @@ class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True):
     bypassed: Count = 0
 
 
-class Lookups(Struct, tag="lookups", frozen=True, omit_defaults=True, kw_only=True):
+class Lookups(Struct, tag="lookups", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """What a hit rate needs: misses too, counted, since one event each would drown the log."""
 
     counts: tuple[LookupCount, ...] = ()
 
 
-class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True):
+class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The result of an active check on one entry or request. `expected` and `observed` are tenants for a canary,
     digests or numbers as text otherwise; never content."""
 
@@ -129,13 +129,13 @@ class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True):
     detail: str = ""
 
 
-class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True):
+class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The identity (in the header) of an earlier event that carried only a request id."""
 
     event_id: str
 
 
-class RequestEnd(Struct, tag="request_end", frozen=True, omit_defaults=True, kw_only=True):
+class RequestEnd(Struct, tag="request_end", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A request is over: judgements about its parts can be closed."""
 
     parts_required: tuple[str, ...] = ()
