@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..schemas.envelope import Batch
 from ..schemas.events import Create, Event, Expire, Hit
 from .ledger.addresses import NOT_READABLE
-from .ledger.home import Home, scope_of
+from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
 from .ledger.rows import NOTHING_RARE, Mark, Row, pack_digest
 
@@ -66,6 +66,11 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
                     comparison.hits += 1
                     hits += 1
                     judge.position += 1
+                    if not own:
+                        order = judge.position << POSITION_SHIFT | ordinal | event.seq
+                        held = Held(event, order, append_us, lane, who)
+                        held.seen = held.clean = True
+                        home.recent.append(held)
                     last_run[1] = event.seq
                     if event.time_us > newest_us:
                         newest_us = event.time_us
@@ -98,6 +103,7 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
             and body.reason not in NOT_READABLE
             and event.identity is None
             and not (event.place or event.entry_version or home.held)
+            and (not home.recent or event.time_us + skew_us >= judge.stream.newest_us)
         ):
             judge.position += 1
             order = judge.position << POSITION_SHIFT | ordinal | event.seq

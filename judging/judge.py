@@ -6,14 +6,14 @@ from ..schemas.config import JudgingConfig
 from ..schemas.dimensions import TENSORS
 from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
-from ..schemas.findings import Finding
+from ..schemas.findings import Finding, finding_id
 from ..schemas.identity import Identity
 from . import express
 from .comparison import Comparator
 from .factbook import FactBook
 from .findings import Findings
 from .interning import Identities
-from .ledger.addresses import COMMIT
+from .ledger.addresses import COMMIT, Address
 from .ledger.barriers import Barrier
 from .ledger.home import Held, Home, address_of, scope_of
 from .ledger.lanes import Lane
@@ -215,8 +215,10 @@ class Judge:
         if event.part and event.request_id and event.kind in TENSORS:
             home.part_of(held)
         self._judge(home, held)
+        if held.lane.node != home.owner and not held.unmatched and finding_id(event.id) not in self.revisions.standing:
+            home.recent.append(held)
         if held.clean and event.part and event.request_id:
-            beside = [one for one in home.requests.get(event.request_id, ()) if one is not held and not one.clean]
+            beside = [one for one in home.requests.get(event.request_id, ()) if one is not held]
             self._again(home, beside, "another part of its request was judged")
 
     def _commit(self, home: Home, held: Held, late: bool) -> None:
@@ -238,10 +240,30 @@ class Judge:
 
     def _mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
         scope, key = address_of(held.event)
-        home.addresses.mark(scope, key, mark, late=late, keep=bool(home.gapped))
+        scopes = home.scopes_for(held.event)
+        for one in scopes:
+            home.addresses.mark(one, key, mark, late=late, keep=bool(home.gapped))
+        addresses = {(at, key) for at in (*scopes, scope)}
         if late:
-            again = [one for one in home.held.get((scope, key), ()) if one.order > held.order]
+            again = [one for at in addresses for one in home.held.get(at, ()) if one.order > held.order]
             self._again(home, again, "an earlier event arrived late")
+        self._told_later(home, held, addresses)
+
+    def _told_later(self, home: Home, held: Held, addresses: set[Address] | None) -> None:
+        """Hits of other nodes that came before an end, although by the clocks they were made after it."""
+        ended_us = held.event.time_us + self.context.skew_us
+        if self.stream.newest_us <= ended_us or not (home.recent or home.held):
+            return
+        again = {
+            id(one): one
+            for one in (*home.recent, *home.all_held())
+            if one.event.time_us > ended_us
+            and one.order < held.order
+            and one.event.node != held.event.node
+            and (addresses is None or address_of(one.event) in addresses)
+        }
+        self._again(home, list(again.values()), "an end that came before it was told later")
+        self.trial.settle(home, [one for one in again.values() if not self.trial.may_change(home, one)])
 
     def _invalidate(self, home: Home, held: Held, late: bool) -> None:
         event, body = held.event, held.event.body
@@ -263,6 +285,7 @@ class Judge:
             )
         )
         self._barrier_moved(home, late)
+        self._told_later(home, held, None)
 
     def _restarted(self, home: Home, lane: Lane, event: Event) -> None:
         """The first event of an incarnation: a new one implies a restart, which memory tiers do not survive."""

@@ -270,7 +270,7 @@ class _Homes:
         shared = _TIERS.get(line.given.get("tier", "gpu"), "gpu") == "shared"
         scope = line.given.get("scope", "")
         if line.type == "invalidate" and line.key in ("*", ""):
-            if shared or scope == "store":
+            if shared or (scope == "store" and "tier" not in line.given):
                 return list(shared_homes("l3"))
             return [node_home(line.node), *(shared_homes("l3") if scope == "fleet" else ())]
         if line.type in ("node_start", "request_end"):
@@ -285,7 +285,7 @@ class _Homes:
         tier = _TIERS.get(given["tier"], "gpu")
         place, _, generation = given.get("loc", "").partition("#")
         identity = None
-        if line.type in ("create", "hit"):
+        if line.type in ("create", "hit") and line.tenant:
             identity = identity_of(line.tenant, given)
         elif "iso" in line.given and line.tenant:
             identity = Identity(tenant_id=line.tenant, isolation_domain=_domain(given))
@@ -300,7 +300,7 @@ class _Homes:
                 seq=self._seqs[line.node, line.incarnation, line.number, home],
                 time_us=line.time_us,
                 body=body,
-                store="l3" if home.startswith("s:") else "",
+                store="l3" if home.startswith("s:") else tier,
                 tier="shared" if home.startswith("s:") else tier,
                 rank=int(given.get("rank", "0")),
                 copy=given.get("copy", ""),
@@ -443,7 +443,7 @@ def _invalidate(line: Line, op_id: str) -> Invalidate:
     if line.key not in ("*", ""):
         return Invalidate(scope="entry", cause=given.get("cause", ""), outcome=outcome)  # type: ignore[arg-type]  # checked
     return Invalidate(
-        scope="store" if scope == "store" else "node",
+        scope="store" if scope in ("store", "tier") else "node",
         where=where,
         cause=given.get("cause", given.get("reason", "")),
         op_id=op_id,

@@ -107,6 +107,7 @@ def _home(home: Home) -> dict[str, Any]:
         ],
         "gapped": list(home.gapped),
         "held": [_pack_held(one) for one in _live(home)],
+        "recent": [held[id(one)] if id(one) in held else _pack_held(one) for one in home.recent],
         "requests": [
             [request, [held[id(one)] for one in parts if id(one) in held]] for request, parts in home.requests.items()
         ],
@@ -255,6 +256,7 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
         for _ in home.hold(one):  # never more than are kept
             pass
     home.requests = {request: [held[number] for number in parts] for request, parts in packed["requests"]}
+    home.recent.extend(held[one] if isinstance(one, int) else _unpack_held(judge, one) for one in packed["recent"])
     home.born_empty = packed["born_empty"]
     return home
 

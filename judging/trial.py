@@ -10,6 +10,7 @@ from ..schemas.events import Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
 from .findings import Findings
 from .interning import NOBODY, span_end
+from .ledger.addresses import REPLACED
 from .ledger.home import Held, Home, address_of
 from .ledger.rows import Mark, Row
 from .observations import Keyed, Observation, PartServed, Reached
@@ -140,10 +141,11 @@ class Trial:
         signature = hashlib.sha256(repr(about).encode() + identity.canonical()).hexdigest()
         self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))
 
-    def _siblings(self, home: Home, held: Held) -> list[tuple[str, bool]]:
-        if not held.event.part or not held.event.request_id:
+    def _siblings(self, home: Home, held: Held) -> list[Held]:
+        event = held.event
+        if not event.part or not event.request_id:
             return []
-        return [(o.event.part, o.clean) for o in home.requests.get(held.event.request_id, ()) if o is not held]
+        return [one for one in home.requests.get(event.request_id, ()) if one.event.part != event.part]
 
     def _match(self, home: Home, held: Held) -> tuple[Row | None, Mark | None]:
         """The live instance at the address, else the one that ended there last within the horizon."""
@@ -162,6 +164,8 @@ class Trial:
             end = home.addresses.end_of(row, order)
             if end is not None and self._contradicted(end, event):
                 end = None
+            if end is None:
+                end = self._told_later(home, row, held)
             if end is None:
                 live.append(row)
             else:
@@ -182,6 +186,15 @@ class Trial:
     def _contradicted(self, end: Mark, event: Event) -> bool:
         """The end comes before the hit in the home's order, but the clocks of the two nodes deny it."""
         return end.time_us > event.time_us + self.context.skew_us and end.node != event.node
+
+    def _told_later(self, home: Home, row: Row, held: Held) -> Mark | None:
+        """What ended the row by another node's word that came after the hit, though the clocks put it before."""
+        event, skew_us = held.event, self.context.skew_us
+        end = row.end if row.end is not None and row.end.reason != REPLACED else None
+        foreign = end is not None and end.order > held.order and end.node != event.node
+        if end is not None and foreign and end.time_us + skew_us < event.time_us:
+            return end
+        return home.barriers.told_later(row, held.order, event, skew_us, self.context.identities)
 
     def _served(self, home: Home, held: Held, row: Row | None) -> None:
         """An unfinished response that is served is worse than one that is stored; the hit may match another later."""

@@ -10,7 +10,7 @@ from ..schemas.identity import titles
 from .comparison import Comparator, Comparison
 from .factbook import FactBook
 from .interning import Identities, Who
-from .ledger.home import Home, scope_of
+from .ledger.home import Held, Home, scope_of
 from .ledger.rows import Mark, Row, Scope
 
 SERVED = frozenset({"ok", "cancelled", "partial", ""})
@@ -49,8 +49,8 @@ class Context:
 class HitCase:
     """One hit, the instance it was matched to and what had ended that instance by then.
 
-    `row` None: no instance is known. `blind`: what is missing could have held its create. `siblings`: other parts
-    that the same request was served, with whether their identity matched.
+    `row` None: no instance is known. `blind`: what is missing could have held its create. `siblings`: hits of the
+    same request on other parts.
     """
 
     event: Event
@@ -63,7 +63,7 @@ class HitCase:
     end: Mark | None
     comparison: Comparison
     blind: bool
-    siblings: Sequence[tuple[str, bool]]
+    siblings: Sequence[Held]
     context: Context
 
     @property

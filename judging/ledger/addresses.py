@@ -18,6 +18,7 @@ REPLACED = "replaced"
 NOT_READABLE = frozenset({"failed", "aborted"})
 _ENDED_KEPT = 10_000
 _MARKS_KEPT = 64
+OWNERS_KEPT = 4
 Address = tuple[Scope, str]
 
 
@@ -36,6 +37,12 @@ class Addresses:
         table = self.tables.get(scope)
         found = table.get(key) if table is not None else None
         return [] if found is None else [found] if isinstance(found, Row) else found
+
+    def known(self, scope: Scope, key: str, order: int) -> list[Row]:
+        """The instances that an undisturbed run would still know at `order`: what had come by then, without what the
+        latest create had pruned."""
+        rows = [row for row in self.rows(scope, key) if row.order < order]
+        return rows if len(rows) < 2 else [*self._pruned(rows[:-1], rows[-1].order), rows[-1]]
 
     def __iter__(self) -> Iterator[Row]:
         for table in self.tables.values():
@@ -183,12 +190,13 @@ class Places:
     def own(self, row: Row, *, keep: bool) -> None:
         owners = self.owners.setdefault((row.scope, row.rare.place), [])
         insort(owners, row, key=attrgetter("order"))
-        if not keep and len(owners) > 4:
-            del owners[:-4]
+        if not keep and len(owners) > OWNERS_KEPT:
+            del owners[:-OWNERS_KEPT]
 
-    def before(self, scope: Scope, place: str, order: int) -> list[Row]:
-        """Owners of a place that were created before `order`, oldest first."""
-        return [row for row in self.owners.get((scope, place), ()) if row.order < order]
+    def before(self, scope: Scope, place: str, order: int, now: int) -> list[Row]:
+        """Owners of a place that were created before `order`, oldest first, of those known at `now`."""
+        known = [row for row in self.owners.get((scope, place), ()) if row.order < now]
+        return [row for row in known[-OWNERS_KEPT:] if row.order < order]
 
 
 class Payloads:
@@ -205,11 +213,11 @@ class Payloads:
         if self._rows is not None and row.payload_as_stored:
             self._rows.setdefault(row.payload_as_stored, []).append(row)
 
-    def owners(self, payload: str, addresses: Addresses) -> list[Row]:
-        """Instances still known whose stored bytes are these, oldest first."""
+    def owners(self, payload: str, addresses: Addresses, order: int) -> list[Row]:
+        """Instances known at `order` whose stored bytes are these, oldest first."""
         if self._rows is None:
             self._rows = {}
             for row in addresses:
                 self.add(row)
-        found = [row for row in self._rows.get(payload, ()) if row in addresses.rows(row.scope, row.key)]
+        found = [row for row in self._rows.get(payload, ()) if row in addresses.known(row.scope, row.key, order)]
         return sorted(found, key=attrgetter("order"))

@@ -4,6 +4,7 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 from operator import attrgetter
 
+from ...schemas.events import Event
 from ..interning import OWN, Carrier, Identities
 from .rows import MEMORY, Mark, Row
 
@@ -52,6 +53,18 @@ class Barriers:
             if self._covers(barrier, row, identities):
                 reason = "restart" if barrier.restart else "invalidated"
                 return Mark(barrier.order, barrier.time_us, reason, None, barrier.event_id)
+        return None
+
+    def told_later(self, row: Row, order: int, event: Event, skew_us: int, identities: Identities) -> Mark | None:
+        """An invalidation by another node that came after the hit at `order`, but whose clock says that it was done
+        before it, by more than the skew."""
+        if self.last <= order:
+            return None
+        for barrier in self.all[bisect_right(self.all, order, key=attrgetter("order")) :]:
+            if barrier.restart or not row.time_us < barrier.time_us < event.time_us - skew_us:
+                continue
+            if barrier.event_id.partition("/")[0] != event.node and self._covers(barrier, row, identities):
+                return Mark(barrier.order, barrier.time_us, "invalidated", None, barrier.event_id)
         return None
 
     def _covers(self, barrier: Barrier, row: Row, identities: Identities) -> bool:

@@ -11,6 +11,7 @@ from .lanes import Incarnations, Lane
 from .rows import Row, Scope
 
 HELD_KEPT = 65_536
+RECENT_KEPT = 512
 REQUESTS_KEPT = 8_192
 
 
@@ -48,6 +49,8 @@ class Home:
         self.held: dict[Address, list[Held]] = {}
         self.held_order: deque[Held] = deque()
         self.requests: dict[str, list[Held]] = {}
+        self.recent: deque[Held] = deque(maxlen=RECENT_KEPT)
+        """Hits of nodes that do not own the home, found to be right: the owner's word can come later than theirs."""
         self.born_empty = False
         """The first incarnation of the owner said that nothing had survived into it."""
 
@@ -113,22 +116,28 @@ class Home:
         """In order of the home."""
         return sorted((held for helds in self.held.values() for held in helds), key=lambda held: held.order)
 
+    def scopes_for(self, event: Event) -> list[Scope]:
+        """Where the event's entry is: at its address; where it names a copy that is not there, or none, any copy."""
+        scope, key = address_of(event)
+        if len(self.addresses.tables) < 2 or self.addresses.rows(scope, key):
+            return [scope]
+        others = [other for other in self.addresses.tables if other[:3] == scope[:3] and "" in (other.copy, scope.copy)]
+        return [other for other in others if self.addresses.rows(other, key)] or [scope]
+
     def candidates(self, event: Event, order: int, skew_us: int) -> list[Row]:
         """Instances at the event's address that had been created when it happened.
 
-        The home's order says so, unless the clocks of two nodes contradict it by more than the skew. Where there is
-        none, a create that arrived later from another node but was made before the hit.
+        The home's order says so. A create of another node whose clock contradicts it by more than the skew counts
+        only where there is no other; and where there is none at all, a create that arrived later from another node
+        but was made before the hit, as far as clocks can tell.
         """
-        scope, key = address_of(event)
-        rows = self.addresses.rows(scope, key)
-        before = [
-            row
-            for row in rows
-            if row.order < order and (row.lane.node == event.node or row.time_us <= event.time_us + skew_us)
-        ]
+        scopes = self.scopes_for(event)
+        before = [row for scope in scopes for row in self.addresses.known(scope, event.key, order)]
+        likely = [row for row in before if row.lane.node == event.node or row.time_us <= event.time_us + skew_us]
         if before:
-            return before
-        return [row for row in rows if row.lane.node != event.node and row.time_us <= event.time_us][:1]
+            return likely or before
+        rows = [row for scope in scopes for row in self.addresses.rows(scope, event.key)]
+        return [row for row in rows if row.lane.node != event.node and row.time_us <= event.time_us + skew_us][:1]
 
 
 _scopes: dict[tuple[str, str, int, str], Scope] = {}

@@ -43,7 +43,11 @@ def place_taken(case: CreateCase) -> Verdict | None:
     row = case.row
     if not row.rare.place:
         return None
-    owners = [owner for owner in case.home.places.before(row.scope, row.rare.place, case.order) if owner is not row]
+    owners = [
+        owner
+        for owner in case.home.places.before(row.scope, row.rare.place, case.order, case.order)
+        if owner is not row
+    ]
     if not owners or owners[-1].key == row.key:
         return None
     if case.home.addresses.end_of(owners[-1], case.order) is not None:
@@ -61,6 +65,8 @@ def underspecified_key(case: CreateCase) -> Verdict | None:
     context, row = case.context, case.row
     worst: tuple[Comparison, Row] | None = None
     for other in case.live:
+        if other.rare.version != row.rare.version:
+            continue  # versions tell them apart
         comparison = context.comparator.compare(other, row, row.kind, "exact", row.tokens or None)
         if comparison.content or (comparison.domain and worst is None):
             worst = comparison, other

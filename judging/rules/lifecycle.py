@@ -24,7 +24,11 @@ def uncommitted(case: HitCase) -> Verdict | None:
     evidence = (case.end.event_id,) if case.end is not None else ()
     severity = Severity.HIGH
     if row.rare.place:
-        before = [owner for owner in case.home.places.before(row.scope, row.rare.place, row.order) if owner is not row]
+        before = [
+            owner
+            for owner in case.home.places.before(row.scope, row.rare.place, row.order, case.order)
+            if owner is not row
+        ]
         identities = case.context.identities
         if before and identities.tenant(before[-1].identity) != case.requester:
             severity, evidence = Severity.CRITICAL, (*evidence, before[-1].event_id)

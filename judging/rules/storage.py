@@ -3,6 +3,7 @@
 from ...schemas.digests import digest_prefix
 from ...schemas.dimensions import TENSORS, Severity
 from ..interning import span_end
+from ..ledger.home import Held
 from ..ledger.rows import Row
 from ..verdicts import HitCase, Verdict
 
@@ -32,7 +33,7 @@ def _newer_owner(case: HitCase) -> Row | None:
     if not place:
         return None
     scope = row.scope if row is not None else case.scope
-    owners = case.home.places.before(scope, place, case.order)
+    owners = case.home.places.before(scope, place, case.order, case.order)
     last = owners[-1] if owners else None
     if last is None:
         return None
@@ -82,7 +83,7 @@ def _short(what: str, read: int, stored: int) -> Verdict:
 def _wrong_payload(case: HitCase, digest: str) -> Verdict:
     identities = case.context.identities
     row = case.row
-    for owner in case.home.payloads.owners(digest, case.home.addresses):
+    for owner in case.home.payloads.owners(digest, case.home.addresses, case.order):
         if owner is row or owner.identity < 0 or case.identity < 0:
             continue
         if identities.tenant(owner.identity) != case.requester or (
@@ -109,26 +110,36 @@ def component(case: HitCase) -> Verdict | None:
     if row is None or event.kind not in TENSORS:
         return None
     comparison = case.comparison
-    if event.part and (comparison.content or comparison.domain):
-        own = any(part != event.part and clean for part, clean in case.siblings)
-        if own:
-            foreign = comparison.tenant or comparison.domain
-            return Verdict(
-                cause="COMPONENT_MISMATCH",
-                severity=Severity.CRITICAL if foreign else Severity.HIGH,
-                title=f"part {event.part} is another entry's than the parts beside it",
-                dimension=comparison.differing[0],
-                differing=comparison.differing,
-            )
-    covers, asked = span_end(row.rare.span), span_end(event.span)
-    if covers is None or asked is None or covers == asked:
-        return None
-    # A recurrent state stands at one position; KV can be used up to any position that it covers.
-    if event.kind == "state" or (event.part and asked > covers):
+    beside = [one for one in case.siblings if one.clean]
+    if beside and (comparison.content or comparison.domain):
+        foreign = comparison.tenant or comparison.domain
         return Verdict(
             cause="COMPONENT_MISMATCH",
-            severity=Severity.HIGH,
-            title=f"part {event.part or event.kind} covers {covers} tokens and was used for {asked}",
+            severity=Severity.CRITICAL if foreign else Severity.HIGH,
+            title=f"part {event.part} is another entry's than the parts beside it",
+            dimension=comparison.differing[0],
             differing=comparison.differing,
+            evidence=tuple(one.event.id for one in beside),
         )
+    covers, asked = span_end(row.rare.span), span_end(event.span)
+    if asked is None or comparison.content or comparison.domain:
+        return None
+    # A recurrent state stands at one position; KV can be used up to any position that it covers.
+    if covers is not None and covers != asked and (event.kind == "state" or (event.part and asked > covers)):
+        return _spans(case, f"part {event.part or event.kind} covers {covers} tokens and was used for {asked}")
+    for one in beside:
+        other = span_end(one.event.span)
+        if other is not None and other != asked and _blamed(case, one):
+            return _spans(case, f"part {event.part} was used for {asked} tokens, part {one.event.part} for {other}")
     return None
+
+
+def _blamed(case: HitCase, other: Held) -> bool:
+    """Of two parts that cover different tokens one is named: the state, which cannot be cut, else the later hit."""
+    if (case.event.kind == "state") != (other.event.kind == "state"):
+        return case.event.kind == "state"
+    return case.order > other.order
+
+
+def _spans(case: HitCase, title: str) -> Verdict:
+    return Verdict(cause="COMPONENT_MISMATCH", severity=Severity.HIGH, title=title, differing=case.comparison.differing)
