@@ -6,9 +6,7 @@ server. The adapter turns deliveries into records by partition; what happens to 
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Awaitable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import faust
@@ -23,7 +21,7 @@ from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
 from .factfeed import FactFeed
-from .membership import FencingWatch, InstanceLock, leave_group, lost_membership
+from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
 from .partition import Delivery, PartitionTask, Services
 from .process import Stopping, die, report
 from .records import Record
@@ -65,7 +63,7 @@ def build_app(config: Config) -> faust.App:
         worker_redirect_stdouts=False,
         autodiscover=False,
         # Faust makes this directory even without tables; nothing of ours is kept in it.
-        datadir=str(Path(tempfile.gettempdir()) / f"kvtrail-{config.detector.instance}"),
+        datadir=str(scratch(config) / config.detector.instance),
     )
 
 

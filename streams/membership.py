@@ -26,19 +26,23 @@ from ..schemas.errors import ConfigError
 _log = logging.getLogger("kvtrail.streams.membership")
 
 
+def scratch(config: Config) -> Path:
+    """A folder of this user's on this machine for locks; nothing in it needs to survive."""
+    return (config.local.directory or Path(tempfile.gettempdir()) / f"kvtrail-{os.getuid()}") / "workers"
+
+
 class InstanceLock:
     """Holds the instance id on this machine for as long as the process lives; the kernel lets go for it."""
 
     def __init__(self, config: Config, instance: str) -> None:
         digest = hashlib.sha256(config.kafka.bootstrap.encode()).hexdigest()[:8]
-        directory = config.local.directory or Path(tempfile.gettempdir())
-        self._path = directory / f"kvtrail-{instance}-{digest}.lock"
+        self._path = scratch(config) / f"{instance}-{digest}.lock"
         self._file: int | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
@@ -48,7 +52,9 @@ class InstanceLock:
             ) from None
         except OSError as error:
             raise ConfigError(
-                f"the lock file cannot be made ({error.strerror}).", field=str(self._path), remedy="Check its rights."
+                f"the lock file cannot be made ({error.strerror}).",
+                field=str(self._path),
+                remedy="Check its rights, or set local.directory to a folder this user may write.",
             ) from None
         return self
 
