@@ -28,8 +28,6 @@ def applies(judge: "Judge", home: Home, lane: Lane, batch: Batch) -> bool:
         and not home.gapped
         and not batch.rejects
         and len(batch.events) == (batch.last or 0) - batch.first + 1
-        and not judge.facts.orders
-        and judge.observations is None
     )
 
 
@@ -40,6 +38,8 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
     tables, barriers = home.addresses.tables, home.barriers
     memo, intern = judge.comparator.memo, judge.identities.intern
     own, skew_us = lane.node == home.owner, judge.context.skew_us
+    ordered_until_us = judge.facts.ordered_until_us
+    observing = judge.observations is not None
     creates = hits = expires = 0
     newest_us = lane.last_us
     for event in events:
@@ -53,6 +53,7 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
                 and found.end is None
                 and found.rare is NOTHING_RARE
                 and found.order > barriers.last
+                and found.time_us > ordered_until_us
                 and (own or found.lane is lane or found.time_us <= event.time_us + skew_us)
                 and event.identity is not None
                 and not (event.place or event.part or event.span or event.entry_version)
@@ -90,6 +91,8 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
                 if table is None:
                     table = tables[row.scope] = {}
                 table[event.key] = row
+                if observing:
+                    judge.trial.observe_create(event, who)
                 creates += 1
                 last_run[1] = event.seq
                 if event.time_us > newest_us:
@@ -148,5 +151,5 @@ def _ordinary(judge: "Judge", home: Home, event: Event, create: Create) -> bool:
         and not (event.place or event.part or event.span or event.entry_version)
         and not (home.held or home.addresses.orphans)
         and not home.payloads.built
-        and not judge.facts.policies
+        and not judge.facts.caching_off
     )

@@ -44,8 +44,10 @@ class FactBook:
         self._log: list[tuple[int, int, Fact]] = []
         self.orders: list[tuple[int, Fact]] = []
         """Epoch bumps and fleet-wide invalidations: (append time, fact), in arrival order."""
-        self.policies = False
-        """Some tenant has declared a policy."""
+        self.ordered_until_us = -1
+        """The latest time at which one of them takes effect."""
+        self.caching_off = False
+        """Some tenant has ever declared that it must not be cached."""
 
     def add(self, fact: Fact, append_us: int) -> bool:
         """Take one fact, appended to the log at `append_us`. False when its id is known already."""
@@ -61,11 +63,13 @@ class FactBook:
         if name is not None:
             entries = self._named.setdefault((type(body), getattr(body, name)), [])
             insort(entries, (fact.effective_at_us, append_us, arrival, fact), key=itemgetter(0, 1, 2))
-        self.policies = self.policies or isinstance(body, PolicyFact)
+        if isinstance(body, PolicyFact) and not body.caching:
+            self.caching_off = True
         if isinstance(body, CorpusFact):
             self._corpora.setdefault(body.corpus_digest, body.corpus_id)
         if isinstance(body, EpochFact | InvalidationFact):
             self.orders.append((append_us, fact))
+            self.ordered_until_us = max(self.ordered_until_us, fact.effective_at_us)
         return True
 
     def history(self, kind: type, name: str, append_us: int, time_us: int) -> list[Fact]:

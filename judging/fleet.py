@@ -161,29 +161,43 @@ class _Request:
 
 
 class _Walk:
-    """Requests that each reached an entry nobody of this pair had reached before, within the window."""
+    """Requests that each went further than this pair had been: along a chain of parents, or deeper than before.
 
-    __slots__ = ("entries", "last", "steps")
+    Tenants that share many unrelated prompts reach many entries and go nowhere.
+    """
+
+    __slots__ = ("deepest", "entries", "last", "names", "steps")
 
     def __init__(self) -> None:
         self.entries: dict[str, None] = {}
+        self.names: dict[str, None] = {}
         self.steps: deque[tuple[int, str]] = deque()
         self.last = ""
+        self.deepest = 0
 
     def step(self, seen: Reached) -> bool:
-        """Count an observation. True when it is a step: another request, reaching something new."""
+        """Count an observation. True when it is a step: another request, reaching further."""
         if seen.entry in self.entries:
             return False
+        further = self._further(seen)
         self.entries[seen.entry] = None
+        self.names.update(dict.fromkeys(name for name in seen.names if name and name != seen.parent))
+        self.deepest = max(self.deepest, seen.depth)
         _bound(self.entries, 4096)
+        _bound(self.names, 16_384)
         request = seen.request_id or seen.event_id
-        if request == self.last:
+        if not further or request == self.last:
             return False
         self.last = request
         self.steps.append((seen.time_us, seen.event_id))
         while self.steps and self.steps[0][0] < seen.time_us - WINDOW_US:
             self.steps.popleft()
         return True
+
+    def _further(self, seen: Reached) -> bool:
+        if not self.entries or seen.parent in self.names:
+            return True
+        return seen.depth > self.deepest if seen.depth else not seen.parent
 
 
 def _bound(table: dict[str, Any], most: int) -> None:

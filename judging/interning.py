@@ -4,9 +4,11 @@ Digests of the tokens, the parent or the media are as many as there are entries;
 holds the number of the shared part, and its own digests packed; comparisons of shared parts are memoised per pair.
 """
 
+import hashlib
 from operator import itemgetter
 from typing import Any, Protocol
 
+from ..schemas.digests import canonical_json
 from ..schemas.identity import DIMENSIONS, Identity
 
 UNKNOWN = -1
@@ -17,6 +19,12 @@ SHARED = tuple(name for name in DIMENSIONS if name not in OWN)
 _own_of = itemgetter(*OWN)
 _shared_of = itemgetter(*SHARED)
 _ABSENT, _NONE, _SHA256, _TEXT = range(4)
+CONTENT_MASK = sum(
+    _TEXT << 2 * place
+    for place, name in enumerate(OWN)
+    if name in ("media_digest", "prefix_digest", "token_ids_digest")
+)
+"""Bits of the mask that say that an entry's content is known."""
 Packed = bytes | tuple[str, ...]
 
 
@@ -54,6 +62,7 @@ class Identities:
         self.tenants: list[str] = []
         self.domains: list[str] = []
         self.activated: list[bool] = []
+        self._digests: list[bytes] = []
         self._by_value: dict[tuple[str | None, ...], int] = {}
         self._by_object: dict[int, tuple[Identity, Who]] = {}
 
@@ -85,6 +94,13 @@ class Identities:
             self.domains.append(identity.isolation_domain or "")
             self.activated.append(identity.adapter_kind == "activated")
         return number
+
+    def digest(self, number: int) -> bytes:
+        """SHA-256 over a shared part: the same in every judge."""
+        while len(self._digests) <= number:
+            canonical = canonical_json(self.values[len(self._digests)].to_wire())
+            self._digests.append(hashlib.sha256(canonical).digest())
+        return self._digests[number]
 
     def tenant(self, number: int) -> str:
         """The tenant, empty where the identity is unknown."""

@@ -149,7 +149,7 @@ class Judge:
         self.stream.seen(event.time_us)
         if first and lane.node == home.owner:
             self._restarted(home, lane, event)
-        filled = home.note_gaps(lane)
+        filled = home.note_gaps(lane, event.time_us, self.context.horizon_us)
         handler = self._handlers.get(type(event.body))
         if handler is not None:
             held = Held(event, order, append_us, lane, self.identities.intern(event.identity))
@@ -164,7 +164,7 @@ class Judge:
         lane.blind = True
         self.position += 1
         lane.take(seq, self.position)
-        filled = home.note_gaps(lane)
+        filled = home.note_gaps(lane, self.stream.newest_us, self.context.horizon_us)
         self.stream.gaps(home, lane)
         if filled:
             self._settle(home)

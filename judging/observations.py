@@ -56,6 +56,11 @@ class Reached(Struct, tag="reached", frozen=True):
     principal: str
     victim_id: str
     entry: str
+    names: tuple[str, ...] = ()
+    """What a child entry may call this one: its key, its digests."""
+    parent: str = ""
+    depth: int = 0
+    """Tokens that it covers, 0 where that is unknown."""
 
     @property
     def topic_key(self) -> str:

@@ -33,14 +33,11 @@ def dump(judge: "Judge") -> bytes:
         "v": VERSION,
         "identities": [[getattr(shared, name) for name in SHARED] for shared in judge.identities.values],
         "compared": [[*pair, comparison.hits] for pair, comparison in judge.comparator.memo.items()],
-        "lanes": [
-            [lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, lane.blind, lane.runs]
-            for lane in judge.lanes
-        ],
+        "lanes": [_lane(lane) for lane in judge.lanes],
         "homes": [_home(home) for home in judge.homes.values()],
         "position": judge.position,
         "counts": judge.counts,
-        "stream": [judge.stream.newest_us, judge.stream.facts_until_us, list(judge.stream.revealed.items())],
+        "stream": [judge.stream.newest_us, judge.stream.facts_until_us, list(judge.stream.stated.items())],
         "standing": msgspec.msgpack.encode(list(judge.revisions.standing.values())),
     }
     return msgspec.msgpack.encode(state)
@@ -68,18 +65,27 @@ def _restore(judge: "Judge", state: Any) -> None:
     for creator, requester, kind, mode, end, variant, hits in state["compared"]:
         variant = variant if isinstance(variant, int) else tuple(variant)
         judge.comparator.of((creator, requester, kind, mode, end, variant)).hits = hits
-    for index, (node, incarnation, home, ordinal, first_us, last_us, blind, runs) in enumerate(state["lanes"]):
-        lane = Lane(index, node, incarnation, home, ordinal, first_us)
-        lane.last_us, lane.blind, lane.runs = last_us, blind, runs
+    for index, packed in enumerate(state["lanes"]):
+        lane = Lane(index, *packed[:5])
+        lane.last_us, lane.blind, lane.gap_us, lost, lane.runs = packed[5:]
+        lane.lost = [(first, last) for first, last in lost]
         judge.lanes.append(lane)
     for packed in state["homes"]:
         home = _unpack_home(judge, packed)
         judge.homes[home.name] = home
     judge.position = state["position"]
     judge.counts = state["counts"]
-    judge.stream.newest_us, judge.stream.facts_until_us, revealed = state["stream"]
-    judge.stream.revealed = {int(index): event_id for index, event_id in revealed}
+    judge.stream.newest_us, judge.stream.facts_until_us, stated = state["stream"]
+    for index, (gaps, revealed) in stated:
+        judge.stream.stated[index] = tuple((first, last) for first, last in gaps), revealed
     judge.revisions.standing = {finding.id: finding for finding in _findings.decode(state["standing"])}
+
+
+def _lane(lane: Lane) -> list[Any]:
+    return [
+        lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, lane.blind, lane.gap_us,
+        lane.lost, lane.runs,
+    ]  # fmt: skip
 
 
 def _home(home: Home) -> dict[str, Any]:

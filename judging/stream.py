@@ -23,8 +23,8 @@ class StreamWatch:
         self.newest_us = 0
         """The newest event time seen."""
         self.facts_until_us: int | None = None
-        self.revealed: dict[int, str] = {}
-        """Lane index -> the event that revealed its oldest open gap."""
+        self.stated: dict[int, tuple[tuple[tuple[int, int], ...], str]] = {}
+        """Lane index -> the gaps last stated, and the event that revealed the first of them."""
 
     def seen(self, time_us: int) -> None:
         if time_us > self.newest_us:
@@ -33,14 +33,17 @@ class StreamWatch:
     def gaps(self, home: Home, lane: Lane, event: Event | None = None) -> None:
         """State the lane's gaps, or that they are filled."""
         subject = lane_subject(lane)
-        gaps = lane.gaps() if lane.index in home.gapped else ()
-        if not gaps:
-            if self.revealed.pop(lane.index, None) is not None:
-                self.revisions.put(finding_id(subject), None, "the missing events arrived")
-                self.revisions.settle(finding_id(subject))
+        gaps = lane.gaps() if lane.lost or not lane.whole else ()
+        known = self.stated.get(lane.index)
+        if gaps == (known[0] if known is not None else ()):
             return
-        if event is not None:
-            self.revealed.setdefault(lane.index, event.id)
+        if not gaps:
+            del self.stated[lane.index]
+            self.revisions.put(finding_id(subject), None, "the missing events arrived")
+            self.revisions.settle(finding_id(subject))
+            return
+        revealed = known[1] if known is not None else event.id if event is not None else ""
+        self.stated[lane.index] = (gaps, revealed)
         missing = sum(last - first + 1 for first, last in gaps)
         shown = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in gaps[:_RANGES_SHOWN])
         finding = self.findings.about(
@@ -50,7 +53,7 @@ class StreamWatch:
             f"{missing} event(s) missing: {shown}" + (", ..." if len(gaps) > _RANGES_SHOWN else ""),
             time_us=lane.first_us,
             home=home.name,
-            evidence=(self.revealed.get(lane.index, ""),),
+            evidence=(revealed,),
         )
         self.revisions.put(finding.id, finding, "the gap changed")
 

@@ -9,7 +9,7 @@ from ..schemas.dimensions import Severity
 from ..schemas.events import Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
 from .findings import Findings
-from .interning import NOBODY, span_end
+from .interning import CONTENT_MASK, NOBODY, Who, span_end, unpack_own
 from .ledger.addresses import REPLACED
 from .ledger.home import Held, Home, address_of
 from .ledger.rows import Mark, Row
@@ -89,7 +89,7 @@ class Trial:
             row=row,
             end=end,
             comparison=comparison,
-            blind=not home.complete(event.tier),
+            blind=not home.complete(event.tier, held.order),
             siblings=self._siblings(home, held),
             context=context,
         )
@@ -98,8 +98,9 @@ class Trial:
         for rule in HIT_RULES:
             verdict = rule(case)
             if verdict is not None:
+                complete = not home.missing(event.tier, held.order)
                 return self.findings.about_event(
-                    event, verdict, held.who, row, complete=not home.gapped, reused=hit.reused_tokens
+                    event, verdict, held.who, row, complete=complete, reused=hit.reused_tokens
                 )
         return None
 
@@ -118,6 +119,7 @@ class Trial:
         # Declared shareable is meant to be reached, and what differs is a finding of its own.
         if creator.isolation_domain == "" or comparison.content or comparison.domain:
             return
+        own = unpack_own(row.mask, row.own)
         self.observations.append(
             Reached(
                 event.id,
@@ -127,18 +129,21 @@ class Trial:
                 requester.principal or "",
                 creator.tenant_id,
                 row.event_id,
+                (row.key, hashlib.sha256(row.key.encode()).hexdigest(), *own.values()),
+                own.get("parent_digest", ""),
+                span_end(row.rare.span) or row.tokens,
             )
         )
 
-    def _observe_create(self, event: Event) -> None:
+    def observe_create(self, event: Event, who: Who) -> None:
+        """Hand on what key drift compares: the key, and everything that it may depend on."""
         assert self.observations is not None
-        identity = event.identity
-        if identity is None or event.key_origin != "derived":
+        if who.identity < 0 or event.key_origin != "derived" or not who.mask & CONTENT_MASK:
             return
-        if not (identity.token_ids_digest or identity.prefix_digest or identity.media_digest):
-            return
-        about = (event.store, event.tier, event.kind, event.part, event.rank, event.span, event.entry_version)
-        signature = hashlib.sha256(repr(about).encode() + identity.canonical()).hexdigest()
+        about = f"{event.store}/{event.tier}/{event.kind}/{event.part}/{event.rank}/{event.span}/{event.entry_version}"
+        packed = who.own if isinstance(who.own, bytes) else "\n".join(who.own).encode()
+        whole = self.context.identities.digest(who.identity) + who.mask.to_bytes(2, "big") + packed + about.encode()
+        signature = hashlib.sha256(whole).hexdigest()[:32]
         self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))
 
     def _siblings(self, home: Home, held: Held) -> list[Held]:
@@ -227,7 +232,7 @@ class Trial:
         if row is None:
             return None
         if self.observations is not None:
-            self._observe_create(held.event)
+            self.observe_create(held.event, held.who)
         live = [
             other for other in rows if other.order < held.order and home.addresses.end_of(other, held.order) is None
         ]
@@ -248,4 +253,5 @@ class Trial:
                 worst = verdict
         if worst is None:
             return None
-        return self.findings.about_event(held.event, worst, held.who, worst.other or row, complete=not home.gapped)
+        complete = not home.missing(held.event.tier, held.order)
+        return self.findings.about_event(held.event, worst, held.who, worst.other or row, complete=complete)

@@ -8,9 +8,9 @@ from ..interning import Identities, Who
 from .addresses import Address, Addresses, Payloads, Places
 from .barriers import Barriers
 from .lanes import Incarnations, Lane
-from .rows import Row, Scope
+from .rows import MEMORY, Row, Scope
 
-HELD_KEPT = 65_536
+HELD_KEPT = 16_384
 RECENT_KEPT = 512
 REQUESTS_KEPT = 8_192
 
@@ -64,21 +64,43 @@ class Home:
             return found, False
         return incarnations.open(index, node, incarnation, self.name, time_us, skew_us), True
 
-    def note_gaps(self, lane: Lane) -> bool:
-        """Keep count of the lanes with gaps. True when the last gap of this home has just been filled."""
-        if len(lane.runs) != 1 or lane.runs[0][0] != 1:
+    def note_gaps(self, lane: Lane, time_us: int, horizon_us: int) -> bool:
+        """Keep count of the lanes with gaps. True when the last gap of this home has just been filled, or given up:
+        what has not come within the horizon holds nothing back any longer."""
+        if lane.whole:
+            return bool(self.gapped) and self.gapped.pop(lane.index, None) is not None and not self.gapped
+        if lane.index not in self.gapped:
+            lane.gap_us = time_us
             self.gapped[lane.index] = lane
-            return False
-        return self.gapped.pop(lane.index, None) is not None and not self.gapped
+        for other in [other for other in self.gapped.values() if time_us - other.gap_us > horizon_us]:
+            other.give_up()
+            del self.gapped[other.index]
+        return not self.gapped
 
-    def complete(self, tier: str) -> bool:
+    def missing(self, tier: str, order: int) -> bool:
+        """Whether events are missing that could bear on an entry of this tier at `order`. What an incarnation that is
+        over left unsaid cannot be about memory."""
+        if not self.gapped or tier not in MEMORY:
+            return bool(self.gapped)
+        current = self._current(order)
+        return any(lane.node != self.owner or lane is current for lane in self.gapped.values())
+
+    def complete(self, tier: str, order: int) -> bool:
         """Whether every create of a tier that could be live is known: the owner's history has no hole since a start
         that nothing survived. A shared store's history is never known to be complete."""
-        lanes = self.nodes[self.owner].lanes if self.owner in self.nodes else []
-        if not lanes or self.gapped or any(lane.blind for lane in lanes):
+        current = self._current(order)
+        if current is None or self.missing(tier, order):
             return False
+        lanes = self.nodes[self.owner].lanes
+        if tier in MEMORY:
+            return not current.blind
         # The tail of a process that died may be lost, and a tier that survives may hold what it had written.
-        return tier in ("gpu", "host") or (self.born_empty and len(lanes) == 1)
+        return self.born_empty and len(lanes) == 1 and not current.blind
+
+    def _current(self, order: int) -> Lane | None:
+        """The owner's incarnation at `order`."""
+        lanes = self.nodes[self.owner].lanes if self.owner in self.nodes else []
+        return next((lane for lane in reversed(lanes) if lane.runs and lane.start <= order), None)
 
     def hold(self, held: Held) -> Iterator[Held]:
         """Keep a judged event so that it can be judged again; yields those that are now final instead."""

@@ -18,7 +18,10 @@ _SPACING = 8
 class Lane:
     """One lane. `runs` are the seqs seen, as [first, last, position of first], disjoint and sorted."""
 
-    __slots__ = ("blind", "first_us", "home", "incarnation", "index", "last_us", "next", "node", "ordinal", "runs")
+    __slots__ = (
+        "blind", "first_us", "gap_us", "home", "incarnation", "index", "last_us", "lost", "next", "node", "ordinal",
+        "runs",
+    )  # fmt: skip
 
     def __init__(self, index: int, node: str, incarnation: str, home: str, ordinal: int, first_us: int) -> None:
         self.index, self.node, self.incarnation, self.home = index, node, incarnation, home
@@ -27,7 +30,11 @@ class Lane:
         self.runs: list[list[int]] = []
         self.next: Lane | None = None
         self.blind = False
-        """Some of its events were refused: what they said is unknown."""
+        """Some of its events were refused or lost for good: what they said is unknown."""
+        self.gap_us = 0
+        """When its oldest open gap was seen, by the event that showed it."""
+        self.lost: list[tuple[int, int]] = []
+        """Gaps that nobody waits for any longer."""
 
     def event_id(self, order: int) -> str:
         """The id of this lane's event at `order`."""
@@ -77,14 +84,25 @@ class Lane:
         """Whether an event of this lane that stands after `order` had been seen."""
         return (order & MAX_SEQ) < self.runs[-1][1] or self.next is not None
 
+    @property
+    def whole(self) -> bool:
+        """Every seq up to the newest one has been seen or given up."""
+        return len(self.runs) == 1 and self.runs[0][0] == 1
+
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """Runs of seqs before the newest one seen that have not been seen."""
-        found, expected = [], 1
+        """Runs of seqs before the newest one that have not been seen, those given up included."""
+        found, expected = list(self.lost), 1
         for first, last, _ in self.runs:
             if first > expected:
                 found.append((expected, first - 1))
             expected = last + 1
-        return tuple(found)
+        return tuple(sorted(found))
+
+    def give_up(self) -> None:
+        """Wait no longer for what is missing: should it still come, it changes nothing."""
+        self.lost = list(self.gaps())
+        self.blind = True
+        self.runs = [[1, self.runs[-1][1], self.runs[0][2]]]
 
 
 class Incarnations:
