@@ -24,7 +24,7 @@ def say(text: str = "", *, style: str = "") -> None:
         stream = sys.stdout
         if _steps and _draws(stream):
             stream.write(_CLEAR)
-        line = text if _writable(text, stream) else text.translate(_PLAIN)
+        line = text if _writable(text, stream) else _plain(text, stream)
         click.echo(click.style(line, fg=style) if style and colourful(stream) else line, file=stream)
         stream.flush()
 
@@ -59,7 +59,13 @@ def step(title: str) -> Iterator[None]:
             _steps.remove(ticker)
 
 
-_PLAIN = str.maketrans({"✓": "ok:", "✗": "failed:", "…": "..."})
+_PLAIN = str.maketrans({"✓": "ok:", "✗": "failed:", "…": "...", "▸": "=>", "←": "<-", "“": '"', "”": '"'})
+
+
+def _plain(text: str, stream: TextIO) -> str:
+    """`text` as this stream can write it; what has no plain form becomes a question mark."""
+    encoding = stream.encoding or "ascii"
+    return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
 
 
 def _writable(text: str, stream: TextIO) -> bool:

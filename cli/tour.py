@@ -58,7 +58,7 @@ def tour(path: Path | None) -> None:
         say(telling.told(played, colour))
         finding = finding_of(played, findings)
         if finding is not None:
-            say(telling.found(finding, colour))
+            say(telling.found(finding, width, colour))
     _end_of(chapter, width)
     say()
     say(telling.side_by_side(recording.played, width, colour))

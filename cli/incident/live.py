@@ -147,7 +147,7 @@ class Live:
             with step("Waiting for the finding"):
                 seen = watch.wait_for(played.request_id, FINDING_S - (time.monotonic() - started))
         if seen is not None:
-            say(telling.found(seen.finding, self.colour, seen.seconds))
+            say(telling.found(seen.finding, self.width, self.colour, seen.seconds))
 
     def _fact(self, fact: Fact) -> None:
         publish_fact(self.config.kafka, fact)

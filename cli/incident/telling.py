@@ -50,15 +50,17 @@ def told(played: Played, colour: bool) -> str:
     return f"{asked}\n              “{played.answer}”  {verdict}"
 
 
-def found(finding: Finding, colour: bool, seconds: float | None = None) -> str:
+def found(finding: Finding, width: int, colour: bool, seconds: float | None = None) -> str:
     """One finding: how loud, who was served whose entry, what the key left out, and how soon one could ask for it."""
-    level = paint(finding.severity.upper(), severity_colour(finding.severity), colour)
+    level = finding.severity.upper()
     creator = name(finding.creator.tenant_id) if finding.creator is not None else "somebody"
     served = name(finding.requester.tenant_id) if finding.requester is not None else "somebody"
     whose = "its own earlier entry" if creator == served else f"{creator}'s entry"
     left_out = titles(difference.dimension for difference in finding.differing)
-    after = f"  ({seconds:.2f} s from event to queryable finding)" if seconds is not None else ""
-    return f"   ▸ {level} {finding.cause}: {served} was served {whose}; they differ in {left_out}{after}"
+    after = f" ({seconds:.2f} s from event to queryable finding)" if seconds is not None else ""
+    text = f"{level} {finding.cause}: {served} was served {whose}; they differ in {left_out}{after}"
+    lines = textwrap.wrap(text, width, initial_indent="   ▸ ", subsequent_indent="     ")
+    return "\n".join(lines).replace(level, paint(level, severity_colour(finding.severity), colour), 1)
 
 
 def side_by_side(played: Sequence[Played], width: int, colour: bool) -> str:

@@ -45,7 +45,7 @@ def test_both_incidents_are_found_once_though_detector_and_sink_are_killed(tmp_p
     shown, _ = process.communicate(timeout=500)
     assert process.returncode == 0, shown
     assert shown.count("ended with signal SIGKILL") == 4
-    assert len(re.findall(r"▸ .*\(\d+\.\d\d s from event to queryable finding\)", shown)) == 2
+    assert len(re.findall(r"▸ [^▸]*?\(\d+\.\d\d\s+s\s+from\s+event\s+to\s+queryable\s+finding\)", shown)) == 2
     assert shown.count("WRONG") == 2
     assert "each stored once; 2 wrong answers, 2 findings; 7 right answers, none." in shown
     assert re.search(r"Console: http://127\.0\.0\.1:\d+", shown)

@@ -1,5 +1,6 @@
 """`kvtrail tour` as a user with nothing but the base installation runs it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,9 +24,13 @@ main()
 """
 
 
-def tour(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def tour(*arguments: str, encoding: str = "utf-8") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", BARE, "tour", *arguments], capture_output=True, text=True, encoding="utf-8", timeout=60
+        [sys.executable, "-c", BARE, "tour", *arguments],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        encoding=encoding,
+        timeout=60,
     )
 
 
@@ -70,3 +75,11 @@ def test_a_recording_that_is_not_there() -> None:
     done = tour("--recording", "/nowhere.jsonl")
     assert done.returncode == 2
     assert done.stderr.startswith("kvtrail: /nowhere.jsonl: cannot be read")
+
+
+def test_a_terminal_that_knows_ascii_only() -> None:
+    done = tour(encoding="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "=> CRITICAL CROSS_TENANT_REUSE" in done.stdout
+    assert "<- created by northwind" in done.stdout
+    assert "ok: 2 wrong answers" in done.stdout
