@@ -4,14 +4,16 @@ Nothing is decided here that `Trial` would decide otherwise: an event that needs
 left to the full path. `tests/judging/test_express.py` holds the two against each other.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..schemas.envelope import Batch
-from ..schemas.events import Create, Event, Expire, Hit
-from .ledger.addresses import NOT_READABLE
+from ..schemas.events import Commit, Create, Event, Expire, Hit
+from .ledger.addresses import COMMIT, NOT_READABLE
+from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
-from .ledger.rows import NOTHING_RARE, Mark, Row, pack_digest
+from .ledger.rows import FINISHED, NOTHING_RARE, Row
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -33,97 +35,174 @@ def applies(judge: "Judge", home: Home, lane: Lane, batch: Batch) -> bool:
 
 def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: int) -> None:
     """Judge the events in order, each by the shortest way that is right."""
-    last_run = lane.runs[0]
-    ordinal = lane.ordinal << SEQ_BITS
-    tables, barriers = home.addresses.tables, home.barriers
-    memo, intern = judge.comparator.memo, judge.identities.intern
-    own, skew_us = lane.node == home.owner, judge.context.skew_us
-    ordered_until_us = judge.facts.ordered_until_us
-    observing = judge.observations is not None
-    creates = hits = expires = 0
+    express = _Express(judge, home, lane, append_us)
+    last_run, take = lane.runs[0], judge.take
+    ways: dict[type, Callable[[Event, Any, Row | list[Row] | None], bool]] = {
+        Hit: express.hit,
+        Create: express.create,
+        Expire: express.expire,
+        Commit: express.commit,
+    }
+    counts = dict.fromkeys(ways, 0)
     newest_us = lane.last_us
+    tables = home.addresses.tables
     for event in events:
-        body = event.body
-        kind = type(body)
-        table = tables.get(scope_of(event))
-        found = None if table is None else table.get(event.key)
-        if isinstance(body, Hit):
-            if (
-                type(found) is Row
-                and found.end is None
-                and found.rare is NOTHING_RARE
-                and found.order > barriers.last
-                and found.time_us > ordered_until_us
-                and (own or found.lane is lane or found.time_us <= event.time_us + skew_us)
-                and event.identity is not None
-                and not (event.place or event.part or event.span or event.entry_version)
-                and _as_stored(found, body)
-            ):
-                who = intern(event.identity)
-                comparison = None
-                if found.mask == who.mask and found.own == who.own:
-                    comparison = memo.get((found.identity, who.identity, event.kind, body.match_mode, None, found.mask))
-                if comparison is not None and comparison.silent:
-                    comparison.hits += 1
-                    hits += 1
-                    judge.position += 1
-                    if not own:
-                        order = judge.position << POSITION_SHIFT | ordinal | event.seq
-                        held = Held(event, order, append_us, lane, who)
-                        held.seen = held.clean = True
-                        home.recent.append(held)
-                    last_run[1] = event.seq
-                    if event.time_us > newest_us:
-                        newest_us = event.time_us
-                    continue
-        elif kind is Create:
-            assert isinstance(body, Create)
-            if found is None and _ordinary(judge, home, event, body):
-                judge.position += 1
-                order = judge.position << POSITION_SHIFT | ordinal | event.seq
-                who = intern(event.identity)
-                row = Row(
-                    order=order, lane=lane, time_us=event.time_us, identity=who.identity, mask=who.mask, own=who.own,
-                    scope=scope_of(event), key=event.key, kind=event.kind, origin=event.key_origin,
-                    tokens=judge.small(body.tokens), bytes=-1 if body.bytes is None else judge.small(body.bytes),
-                    packed=pack_digest(body.payload_digest or ""), request_id=event.request_id,
-                )  # fmt: skip
-                if table is None:
-                    table = tables[row.scope] = {}
-                table[event.key] = row
-                if observing:
-                    judge.trial.observe_create(event, who)
-                creates += 1
+        kind = type(event.body)
+        way = ways.get(kind)
+        if way is not None:
+            table = tables.get(scope_of(event))
+            if way(event, event.body, None if table is None else table.get(event.key)):
+                counts[kind] += 1
                 last_run[1] = event.seq
                 if event.time_us > newest_us:
                     newest_us = event.time_us
                 continue
-        elif (
-            isinstance(body, Expire)
-            and type(found) is Row
-            and found.end is None
-            and found.order > barriers.last
-            and body.reason not in NOT_READABLE
-            and event.identity is None
-            and not (event.place or event.entry_version or home.held)
-            and (not home.recent or event.time_us + skew_us >= judge.stream.newest_us)
-        ):
-            judge.position += 1
-            order = judge.position << POSITION_SHIFT | ordinal | event.seq
-            found.end = Mark(order, event.time_us, body.reason, lane)
-            home.addresses.ended.append((event.time_us, (found.scope, found.key)))
-            home.addresses.forget(event.time_us - judge.context.horizon_us)
-            expires += 1
-            last_run[1] = event.seq
-            if event.time_us > newest_us:
-                newest_us = event.time_us
-            continue
-        judge.take(home, lane, event, append_us)
+        take(home, lane, event, append_us)
     lane.last_us = max(lane.last_us, newest_us)
     judge.stream.seen(newest_us)
-    for name, count in (("create", creates), ("hit", hits), ("expire", expires)):
+    for body, count in counts.items():
         if count:
+            name = str(body.__name__).lower()
             judge.counts[name] = judge.counts.get(name, 0) + count
+
+
+class _Express:
+    """One batch. Each way returns False, having changed nothing, for what it leaves to the full path."""
+
+    __slots__ = (
+        "append_us", "barriers", "home", "intern", "judge", "lane", "memo", "ordered_until_us", "ordinal", "own",
+        "skew_us",
+    )  # fmt: skip
+
+    def __init__(self, judge: "Judge", home: Home, lane: Lane, append_us: int) -> None:
+        self.judge, self.home, self.lane, self.append_us = judge, home, lane, append_us
+        self.ordinal = lane.ordinal << SEQ_BITS
+        self.memo, self.intern = judge.comparator.memo, judge.identities.intern
+        self.barriers = home.barriers
+        self.own, self.skew_us = lane.node == home.owner, judge.context.skew_us
+        self.ordered_until_us = judge.facts.ordered_until_us
+
+    def order(self, event: Event) -> int:
+        self.judge.position += 1
+        return self.judge.position << POSITION_SHIFT | self.ordinal | event.seq
+
+    def hit(self, event: Event, hit: Hit, row: Row | list[Row] | None) -> bool:
+        if (
+            type(row) is not Row
+            or row.end is not None
+            or row.order <= self.barriers.last
+            or row.time_us <= self.ordered_until_us
+            or event.identity is None
+            or not _as_stored(row, hit)
+            or not (self.own or row.lane is self.lane or row.time_us <= event.time_us + self.skew_us)
+        ):
+            return False
+        if (row.rare is not NOTHING_RARE or event.place or event.span or event.entry_version or event.part) and (
+            not self._ordinary_hit(event, hit, row)
+        ):
+            return False
+        who = self.intern(event.identity)
+        if row.mask != who.mask or row.own != who.own:
+            return False
+        comparison = self.memo.get((row.identity, who.identity, event.kind, hit.match_mode, None, row.mask))
+        if comparison is None or not comparison.silent:
+            return False
+        comparison.hits += 1
+        if self.own:
+            self.judge.position += 1
+        else:
+            held = Held(event, self.order(event), self.append_us, self.lane, who)
+            held.seen = held.clean = True
+            self.home.recent.append(held)
+        return True
+
+    def _ordinary_hit(self, event: Event, hit: Hit, row: Row) -> bool:
+        rare = row.rare
+        if event.part and event.request_id:
+            return False
+        if not rare.readable or rare.unfinished or event.span != rare.span or event.entry_version != rare.version:
+            return False
+        if rare.max_age_us >= 0:
+            age_us = round(hit.age_s * 1e6) if hit.age_s is not None else 0
+            if max(event.time_us - row.time_us, age_us) > rare.max_age_us:
+                return False
+        return self._same_place(event, row) and (not rare.place or self._last_owner(row))
+
+    @staticmethod
+    def _same_place(event: Event, row: Row) -> bool:
+        if not event.place:
+            return True
+        rare = row.rare
+        return event.place == rare.place and (event.generation is None or event.generation == rare.generation)
+
+    def _last_owner(self, row: Row) -> bool:
+        owners = self.home.places.owners.get((row.scope, row.rare.place))
+        return owners is not None and owners[-1] is row
+
+    def create(self, event: Event, create: Create, found: Row | list[Row] | None) -> bool:
+        home, judge = self.home, self.judge
+        if (
+            found is not None
+            or create.rederived_key is not None
+            or create.computed_tokens is not None
+            or (create.finish is not None and create.finish not in FINISHED)
+            or event.key_origin == "client"
+            or event.identity is None
+            or home.held
+            or home.addresses.orphans
+            or home.payloads.built
+            or judge.facts.caching_off
+            or (len(home.addresses.tables) > 1 and event.copy)
+        ):
+            return False
+        if event.place:
+            owners = home.places.owners.get((scope_of(event), event.place))
+            if owners and owners[-1].end is None:
+                return False
+        who = self.intern(event.identity)
+        row = new_row(event, create, self.order(event), self.lane, who, judge.small)
+        home.addresses.tables.setdefault(row.scope, {})[row.key] = row
+        if event.place:
+            home.places.own(row, keep=False)
+        if judge.observations is not None:
+            judge.trial.observe_create(event, who)
+        return True
+
+    def expire(self, event: Event, expire: Expire, row: Row | list[Row] | None) -> bool:
+        home = self.home
+        if (
+            not self._plain_mark(event, row)
+            or type(row) is not Row
+            or expire.reason in NOT_READABLE
+            or (home.recent and event.time_us + self.skew_us < self.judge.stream.newest_us)
+        ):
+            return False
+        row.end = new_mark(event, self.order(event), self.lane, expire.reason)
+        home.addresses.ended.append((event.time_us, (row.scope, row.key)))
+        home.addresses.forget(event.time_us - self.judge.context.horizon_us)
+        return True
+
+    def commit(self, event: Event, commit: Commit, row: Row | list[Row] | None) -> bool:
+        if not self._plain_mark(event, row) or type(row) is not Row or self.home.payloads.built:
+            return False
+        if not row.rare.pending or row.rare.commit is not None:
+            return False
+        mark = row.rare.commit = new_mark(event, self.order(event), self.lane, COMMIT)
+        mark.bytes = -1 if commit.bytes is None else commit.bytes
+        mark.payload = commit.payload_digest or ""
+        return True
+
+    def _plain_mark(self, event: Event, row: Row | list[Row] | None) -> bool:
+        """It can only mean the one live instance at its address."""
+        return (
+            type(row) is Row
+            and row.end is None
+            and row.order > self.barriers.last
+            and event.identity is None
+            and not self.home.held
+            and event.entry_version == row.rare.version
+            and self._same_place(event, row)
+        )
 
 
 def _as_stored(row: Row, hit: Hit) -> bool:
@@ -132,24 +211,6 @@ def _as_stored(row: Row, hit: Hit) -> bool:
         hit.outcome == "ok"
         and hit.reported_tokens is None
         and (hit.tokens_read is None or hit.tokens_read == row.tokens)
-        and (hit.bytes_read is None or hit.bytes_read == row.bytes)
-        and (hit.payload_digest is None or hit.payload_digest == row.payload)
-    )
-
-
-def _ordinary(judge: "Judge", home: Home, event: Event, create: Create) -> bool:
-    """A create that no rule looks at and nothing waits for."""
-    return (
-        create.state == "committed"
-        and create.rederived_key is None
-        and create.finish is None
-        and create.max_age_s is None
-        and create.weights_version is None
-        and create.computed_tokens is None
-        and event.key_origin != "client"
-        and event.identity is not None
-        and not (event.place or event.part or event.span or event.entry_version)
-        and not (home.held or home.addresses.orphans)
-        and not home.payloads.built
-        and not judge.facts.caching_off
+        and (hit.bytes_read is None or hit.bytes_read == row.bytes_as_stored)
+        and (hit.payload_digest is None or hit.payload_digest == row.payload_as_stored)
     )

@@ -15,9 +15,10 @@ from .findings import Findings
 from .interning import Identities
 from .ledger.addresses import COMMIT, Address
 from .ledger.barriers import Barrier
-from .ledger.home import Held, Home, address_of, scope_of
+from .ledger.entries import new_mark, new_row
+from .ledger.home import Held, Home, address_of
 from .ledger.lanes import Lane
-from .ledger.rows import Mark, Rare, Row, pack_digest
+from .ledger.rows import Mark
 from .observations import Observation, RequestClosed
 from .revisions import Revisions
 from .stream import StreamWatch
@@ -191,8 +192,9 @@ class Judge:
             self.trial.settle(home, (held,))
 
     def _create(self, home: Home, held: Held, late: bool) -> None:
-        row = new_row(held)
-        row.tokens, row.bytes = self.small(row.tokens), self.small(row.bytes)
+        body = held.event.body
+        assert isinstance(body, Create)
+        row = new_row(held.event, body, held.order, held.lane, held.who, self.small)
         home.addresses.create(row, late=late, keep=bool(home.gapped))
         home.payloads.add(row)
         if row.rare.place:
@@ -224,7 +226,7 @@ class Judge:
     def _commit(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
         assert isinstance(body, Commit)
-        mark = new_mark(held, COMMIT)
+        mark = new_mark(held.event, held.order, held.lane, COMMIT)
         mark.bytes = -1 if body.bytes is None else body.bytes
         mark.payload = body.payload_digest or ""
         self._mark(home, held, mark, late)
@@ -235,7 +237,7 @@ class Judge:
     def _expire(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
         assert isinstance(body, Expire)
-        self._mark(home, held, new_mark(held, body.reason), late)
+        self._mark(home, held, new_mark(held.event, held.order, held.lane, body.reason), late)
         home.addresses.forget(held.event.time_us - self.context.horizon_us)
 
     def _mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
@@ -272,7 +274,7 @@ class Judge:
             self.stream.invalidate_failed(event, body)
             return
         if body.scope == "entry":
-            self._mark(home, held, new_mark(held, "invalidated"), late)
+            self._mark(home, held, new_mark(held.event, held.order, held.lane, "invalidated"), late)
             return
         home.barriers.add(
             Barrier(
@@ -363,54 +365,3 @@ class Judge:
         done = [one for one in done if not self.trial.may_change(home, one)]
         home.release(done)
         self.trial.settle(home, done)
-
-
-def new_row(held: Held) -> Row:
-    """The instance that a create begins."""
-    event, body = held.event, held.event.body
-    assert isinstance(body, Create)
-    who = held.who
-    row = Row(
-        order=held.order,
-        lane=held.lane,
-        time_us=event.time_us,
-        identity=who.identity,
-        mask=who.mask,
-        own=who.own,
-        scope=scope_of(event),
-        key=event.key,
-        kind=event.kind,
-        origin=event.key_origin,
-        tokens=body.tokens,
-        bytes=-1 if body.bytes is None else body.bytes,
-        packed=pack_digest(body.payload_digest or ""),
-        request_id=event.request_id,
-    )
-    if (
-        body.state == "pending"
-        or body.finish is not None
-        or body.max_age_s is not None
-        or body.weights_version is not None
-        or event.place
-        or event.part
-        or event.span
-        or event.entry_version
-    ):
-        rare = row.rare = Rare()
-        rare.pending = body.state == "pending"
-        rare.finish, rare.weights_version = body.finish, body.weights_version
-        rare.max_age_us = -1 if body.max_age_s is None else round(body.max_age_s * 1e6)
-        rare.place, rare.part, rare.span, rare.version = event.place, event.part, event.span, event.entry_version
-        rare.generation = -1 if event.generation is None else event.generation
-    return row
-
-
-def new_mark(held: Held, reason: str) -> Mark:
-    """The commit or end that an event is."""
-    event = held.event
-    mark = Mark(held.order, event.time_us, reason, held.lane)
-    mark.place, mark.version = event.place, event.entry_version
-    mark.generation = -1 if event.generation is None else event.generation
-    if event.identity is not None:
-        mark.domain = event.identity.isolation_domain or ""
-    return mark

@@ -200,7 +200,7 @@ def _unpack_rare(judge: "Judge", packed: Any) -> Rare:
     rare.place, rare.generation, rare.part, rare.span, rare.version, rare.max_age_us = packed[:6]
     rare.weights_version, rare.finish, rare.pending = packed[6:9]
     rare.commit = _unpack_mark(judge, packed[9])
-    rare.served = {high << 64 | low for high, low in packed[10]}
+    rare.served = frozenset(high << 64 | low for high, low in packed[10])
     rare.served_for_good = packed[11]
     return rare
 

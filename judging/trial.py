@@ -205,10 +205,10 @@ class Trial:
         """An unfinished response that is served is worse than one that is stored; the hit may match another later."""
         for other in home.addresses.rows(*address_of(held.event)):
             if other is not row and held.order in other.rare.served:
-                other.rare.served.discard(held.order)
+                other.rare.served -= {held.order}
                 self._restate(other, "the hit was matched to another instance")
-        if row is not None and row.rare.finish is not None and not row.rare.served_for_good:
-            row.rare.served.add(held.order)
+        if row is not None and row.rare.unfinished and not row.rare.served_for_good:
+            row.rare.served |= {held.order}
             self._restate(row, "it was served")
 
     def _restate(self, row: Row, reason: str) -> None:
@@ -222,7 +222,7 @@ class Trial:
     def _served_for_good(self, home: Home, held: Held) -> None:
         for row in home.addresses.rows(*address_of(held.event)):
             if held.order in row.rare.served:
-                row.rare.served.clear()
+                row.rare.served = frozenset()
                 row.rare.served_for_good = True
                 self.revisions.settle(finding_id(row.event_id))
 

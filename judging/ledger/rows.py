@@ -10,6 +10,10 @@ from .lanes import Lane
 Digest = bytes | str
 
 MEMORY = ("gpu", "host")
+FINISHED = frozenset(
+    {"stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call", "complete", "completed"}
+)
+"""Reasons after which a generation is whole."""
 
 
 class Scope(NamedTuple):
@@ -70,8 +74,19 @@ class Rare:
         self.finish: str | None = None
         self.pending = False
         self.commit: Mark | None = None
-        self.served: set[int] = set()
+        self.served: frozenset[int] = frozenset()
+        """Orders of the hits that an unfinished response was served to and that may still be matched otherwise."""
         self.served_for_good = False
+
+    @property
+    def unfinished(self) -> bool:
+        """The creator's generation did not end as it should."""
+        return self.finish is not None and self.finish not in FINISHED
+
+    @property
+    def readable(self) -> bool:
+        """It was never pending, or has been committed."""
+        return not self.pending or self.commit is not None
 
 
 NOTHING_RARE = Rare()

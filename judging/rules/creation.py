@@ -2,12 +2,9 @@
 
 from ...schemas.dimensions import Severity
 from ..comparison import Comparison
-from ..ledger.rows import Row
+from ..ledger.rows import FINISHED, Row
 from ..verdicts import CreateCase, Verdict, uncovered, with_first
 
-FINISHED = frozenset(
-    {"stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call", "complete", "completed"}
-)
 LIMITED = frozenset({"length", "max_tokens"})
 
 

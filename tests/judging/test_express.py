@@ -26,13 +26,22 @@ _plain = st.fixed_dictionaries(
         "kind": st.sampled_from(["kv", "response"]),
         "who": st.sampled_from(["u1", "u2"]),
         "mode": st.just("semantic"),
-        "finish": st.just("none"),
-        "loc": st.just("b1#g1"),
+        "finish": st.sampled_from(["none", "stop"]),
+        "loc": st.sampled_from(["b1#g1", "b2#g1", "b1#g2"]),
+        "state": st.just("pending"),
+        "maxage": st.just("20"),
+        "age": st.sampled_from(["10", "30"]),
+        "upto": st.just("8"),
+        "ver": st.just("2"),
+        "part": st.just("attn"),
+        "req": st.sampled_from(["r1", "r2"]),
+        "tier": st.sampled_from(["gpu", "l3"]),
+        "copy": st.just("a"),
         "reused_reported": st.just("0"),
     },
 )
 _line = st.tuples(
-    st.sampled_from(["create", "hit", "hit", "hit", "expire"]),
+    st.sampled_from(["create", "hit", "hit", "hit", "expire", "commit"]),
     st.sampled_from(["K1", "K2", "K3", "K4"]),
     st.sampled_from(TENANTS),
     _plain,
@@ -40,9 +49,16 @@ _line = st.tuples(
 
 
 def batches(records: list[Event | Fact], size: int) -> list[Batch]:
+    """Runs of one lane each, at most `size` long."""
     events = [record for record in records if isinstance(record, Event)]
     encoder, decoder = EnvelopeEncoder(), EnvelopeDecoder()
-    return [decoder.decode(encoder.encode(events[at : at + size])) for at in range(0, len(events), size)]
+    runs: list[list[Event]] = []
+    for event in events:
+        if runs and runs[-1][0].home == event.home and len(runs[-1]) < size:
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+    return [decoder.decode(encoder.encode(run)) for run in runs]
 
 
 def judged(found: list[Batch], *, fast: bool) -> tuple[list[Finding], Any]:
