@@ -199,11 +199,10 @@ class KafkaBroker:
     def _format(self, java: Path, jars: Path, settings: Path) -> None:
         if (self.directory / "data" / "meta.properties").exists():
             return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         ran = subprocess.run(
             [
                 java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(jars / "*"),
-                "kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings, "--ignore-formatted",
+                "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings, "--ignore-formatted",
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -230,6 +229,13 @@ class KafkaBroker:
                 remedy="Stop it, or set KVTRAIL_LOCAL__DIRECTORY to another folder.",
             )
         return error
+
+
+def cluster_id() -> str:
+    """A new id for a cluster, as Kafka writes them. Never one with a leading `-`: Kafka takes that for an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 def _metadata(port: int) -> Callable[[], bool]:

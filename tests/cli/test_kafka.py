@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kvtrail.cli.local import kafka as module
 from kvtrail.cli.local.java import Tools
-from kvtrail.cli.local.kafka import KafkaBroker, wait_for_broker
+from kvtrail.cli.local.kafka import KafkaBroker, cluster_id, wait_for_broker
 from kvtrail.cli.local.ports import free_ports
 from kvtrail.schemas.config import KafkaConfig
 from kvtrail.schemas.errors import BrokerError, StackError
@@ -135,6 +135,11 @@ def test_the_brokers_last_words_become_an_error_of_ours(tmp_path: Path, words: s
     tools = Tools(environ={**os.environ, "JAVA_HOME": str(tmp_path / "home")})
     with pytest.raises(StackError, match=expected):
         KafkaBroker(tmp_path / "kafka", tools=tools).start()
+
+
+def test_no_cluster_id_looks_like_an_option() -> None:
+    found = {cluster_id() for _ in range(2000)}
+    assert not [each for each in found if each.startswith("-") or len(each) != 22]
 
 
 def test_a_failed_format_shows_what_it_said(tmp_path: Path) -> None:
