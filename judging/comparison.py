@@ -57,7 +57,9 @@ class Comparison:
 
 Variant = int | tuple[bool | None, ...]
 """How the own digests compare: the mask of the known ones where all are equal, else one verdict each."""
-Pair = tuple[int, int, str, str, int | None, Variant]
+Pair = tuple[int, int, str, str, int | None, Variant, bool]
+"""Creator, requester, kind, mode, end of the span, how own digests compare, whether another principal asks."""
+_PAIRS_KEPT = 262_144
 
 
 class Comparator:
@@ -67,6 +69,8 @@ class Comparator:
     def __init__(self, identities: Identities) -> None:
         self.identities = identities
         self.memo: dict[Pair, Comparison] = {}
+        self.compared = 0
+        self.covered: dict[str, int] = {}
 
     def compare(self, creator: Carrier, requester: Carrier, kind: str, mode: str, end: int | None = None) -> Comparison:
         """`end`: where the entry's span ends, in tokens."""
@@ -77,26 +81,45 @@ class Comparator:
             variant: Variant = creator.mask
         else:
             variant = _own_verdicts(creator, requester)
-        return self.of((a, b, kind, mode, end, variant))
+        return self.of((a, b, kind, mode, end, variant, other_principal(creator, requester)))
 
     def of(self, pair: Pair) -> Comparison:
         """The comparison of a memoised pair, made now if it has not been."""
         found = self.memo.get(pair)
         if found is None:
+            if len(self.memo) >= _PAIRS_KEPT:
+                self.forget()
             found = self.memo[pair] = self._compare(*pair)
         return found
+
+    def forget(self) -> None:
+        """Drop the memoised pairs, keeping their counts."""
+        for comparison in self.memo.values():
+            self.compared += comparison.hits
+            for name in comparison.compared:
+                self.covered[name] = self.covered.get(name, 0) + comparison.hits
+        self.memo.clear()
+
+    def coverage(self) -> tuple[int, dict[str, int]]:
+        """Hits compared, and of those how many knew each dimension on both sides."""
+        compared, covered = self.compared, dict(self.covered)
+        for comparison in self.memo.values():
+            compared += comparison.hits
+            for name in comparison.compared:
+                covered[name] = covered.get(name, 0) + comparison.hits
+        return compared, covered
 
     def _activated(self, creator: int, requester: int) -> bool:
         activated = self.identities.activated
         return (creator >= 0 and activated[creator]) or (requester >= 0 and activated[requester])
 
     def _compare(
-        self, creator: int, requester: int, kind: str, mode: str, end: int | None, variant: Variant
+        self, creator: int, requester: int, kind: str, mode: str, end: int | None, variant: Variant, principal: bool
     ) -> Comparison:
         relevant = tuple(name for name, d in _CONTENT if kind in d.kinds and mode in d.modes)
         if creator == UNKNOWN or requester == UNKNOWN:
             return Comparison(kind, unknown=(*relevant, "tenant_id"))
-        a, b = self.identities.values[creator], self.identities.values[requester]
+        a, b = self.identities.get(creator), self.identities.get(requester)
         own = _unpacked(variant)
         verdicts = {
             name: own[name] if name in own else _differs(name, getattr(a, name), getattr(b, name)) for name in relevant
@@ -111,7 +134,7 @@ class Comparator:
                 verdicts[name] = False
         if verdicts.get("resolved_model") is not None:
             verdicts["model_id"] = False
-        content, scope = tuple(name for name in relevant if verdicts[name]), _scope(a, b)
+        content, scope = tuple(name for name in relevant if verdicts[name]), _scope(a, b, principal)
         exact = mode == "exact" and "tenant_id" not in scope and "isolation_domain" not in scope
         return Comparison(
             kind,
@@ -174,10 +197,13 @@ def _differs(name: str, a: str | None, b: str | None) -> bool | None:
     return True
 
 
-def _scope(a: Identity, b: Identity) -> tuple[str, ...]:
-    found = []
-    if a.principal and b.principal is not None and a.principal != b.principal:
-        found.append("principal")
+def other_principal(creator: Carrier, requester: Carrier) -> bool:
+    """The entry belongs to a principal, and the requester is known to be another."""
+    return bool(creator.principal) and requester.principal is not None and creator.principal != requester.principal
+
+
+def _scope(a: Identity, b: Identity, principal: bool) -> tuple[str, ...]:
+    found = ["principal"] if principal else []
     if a.tenant_id != b.tenant_id:
         found.append("tenant_id")
     if (a.isolation_domain or "") != (b.isolation_domain or ""):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit
+from .comparison import other_principal
 from .ledger.addresses import COMMIT, NOT_READABLE
 from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
@@ -104,7 +105,9 @@ class _Express:
         who = self.intern(event.identity)
         if row.mask != who.mask or row.own != who.own:
             return False
-        comparison = self.memo.get((row.identity, who.identity, event.kind, hit.match_mode, None, row.mask))
+        other = row.principal is not who.principal and other_principal(row, who)
+        pair = (row.identity, who.identity, event.kind, hit.match_mode, None, row.mask, other)
+        comparison = self.memo.get(pair)
         if comparison is None or not comparison.silent:
             return False
         comparison.hits += 1

@@ -16,7 +16,7 @@ class Findings:
 
     def __init__(self, deployment: str, identities: Identities) -> None:
         self.deployment, self.identities = deployment, identities
-        self._wires: dict[tuple[int, int, Packed], dict[str, str]] = {}
+        self._wires: dict[tuple[int, int, Packed, str | None], dict[str, str]] = {}
 
     def about_event(
         self, event: Event, verdict: Verdict, who: Who, row: Row | None, *, complete: bool, reused: int = 0
@@ -90,7 +90,7 @@ class Findings:
         )
 
     def _wire(self, who: Carrier) -> dict[str, str]:
-        packed = (who.identity, who.mask, who.own)
+        packed = (who.identity, who.mask, who.own, who.principal)
         wire = self._wires.get(packed)
         if wire is None:
             if len(self._wires) > 4096:

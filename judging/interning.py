@@ -6,6 +6,7 @@ holds the number of the shared part, and its own digests packed; comparisons of 
 
 import hashlib
 from operator import itemgetter
+from sys import intern
 from typing import Any, Protocol
 
 from ..schemas.digests import canonical_json
@@ -13,9 +14,13 @@ from ..schemas.identity import DIMENSIONS, Identity
 
 UNKNOWN = -1
 _OBJECTS_KEPT = 4_096
+_MADE_KEPT = 4_096
 OWN = ("media_digest", "embedding_digest", "parent_digest", "block_digest", "prefix_digest", "token_ids_digest")
 """Dimensions that are an entry's own."""
-SHARED = tuple(name for name in DIMENSIONS if name not in OWN)
+SHARED = tuple(name for name in DIMENSIONS if name not in OWN and name != "principal")
+"""Dimensions that many entries have in common. Principals are few for an entry and many for a fleet: rows name them."""
+_TENANT, _DOMAIN = SHARED.index("tenant_id"), SHARED.index("isolation_domain")
+_ADAPTER_KIND = SHARED.index("adapter_kind")
 _own_of = itemgetter(*OWN)
 _shared_of = itemgetter(*SHARED)
 _ABSENT, _NONE, _SHA256, _TEXT = range(4)
@@ -30,7 +35,7 @@ Packed = bytes | tuple[str, ...]
 
 class Carrier(Protocol):
     """What carries an identity: `identity` numbers the shared part; `mask` says which own digests are known, two bits
-    each; `own` holds them."""
+    each; `own` holds them; `principal` is None where it is unknown."""
 
     @property
     def identity(self) -> int: ...
@@ -41,14 +46,17 @@ class Carrier(Protocol):
     @property
     def own(self) -> Packed: ...
 
+    @property
+    def principal(self) -> str | None: ...
+
 
 class Who:
     """An identity as the ledger keeps it."""
 
-    __slots__ = ("identity", "mask", "own")
+    __slots__ = ("identity", "mask", "own", "principal")
 
-    def __init__(self, identity: int, mask: int, own: Packed) -> None:
-        self.identity, self.mask, self.own = identity, mask, own
+    def __init__(self, identity: int, mask: int, own: Packed, principal: str | None = None) -> None:
+        self.identity, self.mask, self.own, self.principal = identity, mask, own, principal
 
 
 NOBODY = Who(UNKNOWN, 0, b"")
@@ -58,11 +66,12 @@ class Identities:
     """Numbers shared parts by value. Numbers are dense and never reused, so that a snapshot can list them."""
 
     def __init__(self) -> None:
-        self.values: list[Identity] = []
+        self.values: list[tuple[str | None, ...]] = []
         self.tenants: list[str] = []
         self.domains: list[str] = []
         self.activated: list[bool] = []
         self._digests: list[bytes] = []
+        self._made: dict[int, Identity] = {}
         self._by_value: dict[tuple[str | None, ...], int] = {}
         self._by_object: dict[int, tuple[Identity, Who]] = {}
 
@@ -76,7 +85,8 @@ class Identities:
             return seen[1]
         values = identity.__dict__
         mask, own = pack_own(_own_of(values))
-        who = Who(self.number(_shared_of(values)), mask, own)
+        principal = values["principal"]
+        who = Who(self.number(_shared_of(values)), mask, own, None if principal is None else intern(principal))
         if len(self._by_object) >= _OBJECTS_KEPT:
             self._by_object.clear()
         self._by_object[id(identity)] = (identity, who)
@@ -86,19 +96,29 @@ class Identities:
         """The number of a shared part: its values in the order of `SHARED`."""
         number = self._by_value.get(shared)
         if number is None:
+            # A decoder makes new strings for every identity; equal ones are kept once.
+            shared = tuple(None if value is None else intern(value) for value in shared)
             number = self._by_value[shared] = len(self.values)
-            values: dict[str, Any] = dict(zip(SHARED, shared, strict=True))
-            identity = Identity.model_construct(**values)
-            self.values.append(identity)
-            self.tenants.append(identity.tenant_id)
-            self.domains.append(identity.isolation_domain or "")
-            self.activated.append(identity.adapter_kind == "activated")
+            self.values.append(shared)
+            self.tenants.append(shared[_TENANT] or "")
+            self.domains.append(shared[_DOMAIN] or "")
+            self.activated.append(shared[_ADAPTER_KIND] == "activated")
         return number
+
+    def get(self, number: int) -> Identity:
+        """A shared part as an identity; its own digests and its principal are unknown there."""
+        made = self._made.get(number)
+        if made is None:
+            if len(self._made) >= _MADE_KEPT:
+                self._made.clear()
+            values: dict[str, Any] = dict(zip(SHARED, self.values[number], strict=True))
+            made = self._made[number] = Identity.model_construct(**values)
+        return made
 
     def digest(self, number: int) -> bytes:
         """SHA-256 over a shared part: the same in every judge."""
         while len(self._digests) <= number:
-            canonical = canonical_json(self.values[len(self._digests)].to_wire())
+            canonical = canonical_json(self.values[len(self._digests)])
             self._digests.append(hashlib.sha256(canonical).digest())
         return self._digests[number]
 
@@ -114,7 +134,10 @@ class Identities:
         """The identity as an event carries it."""
         if who.identity < 0:
             return {}
-        known = {**self.values[who.identity].to_wire(), **unpack_own(who.mask, who.own)}
+        shared = zip(SHARED, self.values[who.identity], strict=True)
+        known = {name: value for name, value in shared if value is not None} | unpack_own(who.mask, who.own)
+        if who.principal is not None:
+            known["principal"] = who.principal
         return {name: known[name] for name in DIMENSIONS if name in known}
 
 

@@ -89,12 +89,7 @@ class Judge:
 
     def stats(self) -> dict[str, int | dict[str, int]]:
         """Counts for metrics: events per type, duplicates, live rows, comparisons and coverage per dimension."""
-        covered: dict[str, int] = {}
-        compared = 0
-        for comparison in self.comparator.memo.values():
-            compared += comparison.hits
-            for name in comparison.compared:
-                covered[name] = covered.get(name, 0) + comparison.hits
+        compared, covered = self.comparator.coverage()
         live = sum(1 for home in self.homes.values() for row in home.addresses if row.end is None)
         held = sum(len(held) for home in self.homes.values() for held in home.held.values())
         return {**self.counts, "live": live, "held": held, "compared": compared, "coverage": covered}
@@ -349,6 +344,7 @@ class Judge:
                 for row in home.addresses.rows(*address):
                     if row.order == one.order:
                         row.identity, row.mask, row.own = one.who.identity, one.who.mask, one.who.own
+                        row.principal = one.who.principal
                 again = [other for other in home.held.get(address, ()) if other.order >= one.order]
                 self._again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]

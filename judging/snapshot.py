@@ -5,6 +5,7 @@ address and a place can hold the same one.
 """
 
 from collections.abc import Iterator
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding
 from .errors import SnapshotError
-from .interning import SHARED, Packed, Who
+from .interning import Packed, Who
 from .ledger.barriers import Barrier
 from .ledger.home import Held, Home
 from .ledger.lanes import Incarnations, Lane
@@ -31,7 +32,8 @@ def dump(judge: "Judge") -> bytes:
     """The exact state: what `restore` gives back judges the future as this one would."""
     state = {
         "v": VERSION,
-        "identities": [[getattr(shared, name) for name in SHARED] for shared in judge.identities.values],
+        "identities": judge.identities.values,
+        "coverage": [judge.comparator.compared, judge.comparator.covered],
         "compared": [[*pair, comparison.hits] for pair, comparison in judge.comparator.memo.items()],
         "lanes": [_lane(lane) for lane in judge.lanes],
         "homes": [_home(home) for home in judge.homes.values()],
@@ -62,9 +64,10 @@ def restore(judge: "Judge", raw: bytes) -> "Judge":
 def _restore(judge: "Judge", state: Any) -> None:
     for shared in state["identities"]:
         judge.identities.number(tuple(shared))
-    for creator, requester, kind, mode, end, variant, hits in state["compared"]:
+    judge.comparator.compared, judge.comparator.covered = state["coverage"]
+    for creator, requester, kind, mode, end, variant, principal, hits in state["compared"]:
         variant = variant if isinstance(variant, int) else tuple(variant)
-        judge.comparator.of((creator, requester, kind, mode, end, variant)).hits = hits
+        judge.comparator.of((creator, requester, kind, mode, end, variant, principal)).hits = hits
     for index, packed in enumerate(state["lanes"]):
         lane = Lane(index, *packed[:5])
         lane.last_us, lane.blind, lane.gap_us, lost, lane.runs = packed[5:]
@@ -123,7 +126,8 @@ def _home(home: Home) -> dict[str, Any]:
 
 def _pack_held(one: Held) -> list[Any]:
     at = [*_split(one.order), one.append_us, one.lane.index]
-    return [encode_plain(one.event), *at, one.who.identity, one.who.mask, one.who.own, one.unmatched, one.clean]
+    who = [one.who.identity, one.who.mask, one.who.own, one.who.principal]
+    return [encode_plain(one.event), *at, *who, one.unmatched, one.clean]
 
 
 def _live(home: Home) -> Iterator[Held]:
@@ -154,7 +158,7 @@ class _Rows:
 
     def pack(self, row: Row) -> list[Any]:
         return [
-            *_split(row.order), row.lane.index, row.time_us, row.identity, row.mask, row.own,
+            *_split(row.order), row.lane.index, row.time_us, row.identity, row.mask, row.own, row.principal,
             self.scopes[row.scope], row.key, row.kind, row.origin, row.tokens, row.bytes, row.packed, row.request_id,
             _mark(row.end), _rare(row.rare),
         ]  # fmt: skip
@@ -206,7 +210,8 @@ def _unpack_rare(judge: "Judge", packed: Any) -> Rare:
 
 
 def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
-    high, low, lane, time_us, identity, mask, own, scope, key, kind, origin, tokens, size, digest, request = packed[:15]
+    high, low, lane, time_us, identity, mask, own = packed[:7]
+    principal, scope, key, kind, origin, tokens, size, digest, request = packed[7:16]
     return Row(
         order=high << 64 | low,
         lane=judge.lanes[lane],
@@ -214,6 +219,7 @@ def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
         identity=identity,
         mask=mask,
         own=_own(own),
+        principal=None if principal is None else intern(principal),
         scope=scopes[scope],
         key=key,
         kind=kind,
@@ -222,8 +228,8 @@ def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
         bytes=judge.small(size),
         packed=digest,
         request_id=request,
-        end=_unpack_mark(judge, packed[15]),
-        rare=_unpack_rare(judge, packed[16]),
+        end=_unpack_mark(judge, packed[16]),
+        rare=_unpack_rare(judge, packed[17]),
     )
 
 
@@ -268,8 +274,8 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
 
 
 def _unpack_held(judge: "Judge", packed: Any) -> Held:
-    raw, high, low, append_us, lane, identity, mask, own, unmatched, clean = packed
+    raw, high, low, append_us, lane, identity, mask, own, principal, unmatched, clean = packed
     event = EnvelopeDecoder().decode(raw).events[0]
-    held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own)))
+    held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own), principal))
     held.unmatched, held.clean, held.seen = unmatched, clean, True
     return held

@@ -115,7 +115,8 @@ class Trial:
             )
         if row is None or row.identity < 0 or case.identity < 0 or not comparison.tenant:
             return
-        creator, requester = self.context.identities.values[row.identity], self.context.identities.values[case.identity]
+        identities = self.context.identities
+        creator = identities.get(row.identity)
         # Declared shareable is meant to be reached, and what differs is a finding of its own.
         if creator.isolation_domain == "" or comparison.content or comparison.domain:
             return
@@ -125,8 +126,8 @@ class Trial:
                 event.id,
                 event.time_us,
                 event.request_id,
-                requester.tenant_id,
-                requester.principal or "",
+                case.requester,
+                case.who.principal or "",
                 creator.tenant_id,
                 row.event_id,
                 (row.key, hashlib.sha256(row.key.encode()).hexdigest(), *own.values()),
@@ -142,6 +143,7 @@ class Trial:
             return
         about = f"{event.store}/{event.tier}/{event.kind}/{event.part}/{event.rank}/{event.span}/{event.entry_version}"
         packed = who.own if isinstance(who.own, bytes) else "\n".join(who.own).encode()
+        about += f"/{who.principal}"
         whole = self.context.identities.digest(who.identity) + who.mask.to_bytes(2, "big") + packed + about.encode()
         signature = hashlib.sha256(whole).hexdigest()[:32]
         self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))

@@ -78,12 +78,12 @@ class Barriers:
         """Whether an identity has every value of `where`; what is unknown does not agree."""
         if who.identity < 0:
             return not where
-        if any(name in OWN for name, _ in where):
+        if any(name in OWN or name == "principal" for name, _ in where):
             wire = identities.wire(who)
             return all(wire.get(name) == value for name, value in where)
         found = self.memo.get((where, who.identity))
         if found is None:
-            shared = identities.values[who.identity]
+            shared = identities.get(who.identity)
             found = all(getattr(shared, name, None) == value for name, value in where)
             self.memo[where, who.identity] = found
         return found

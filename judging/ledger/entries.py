@@ -18,6 +18,7 @@ def new_row(event: Event, create: Create, order: int, lane: Lane, who: Who, smal
         identity=who.identity,
         mask=who.mask,
         own=who.own,
+        principal=who.principal,
         scope=scope_of(event),
         key=event.key,
         kind=event.kind,

@@ -106,6 +106,7 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     identity: int
     mask: int
     own: Packed
+    principal: str | None
     scope: Scope
     key: str
     kind: str

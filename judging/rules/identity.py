@@ -76,7 +76,7 @@ def _declared_public(case: HitCase) -> bool:
     return (
         row is not None
         and row.identity >= 0
-        and case.context.identities.values[row.identity].isolation_domain == ""
+        and case.context.identities.get(row.identity).isolation_domain == ""
         and not case.comparison.domain
     )
 
@@ -103,8 +103,8 @@ class _Cause:
         row = case.row
         assert row is not None
         self.row = row
-        self.created: Identity = case.context.identities.values[row.identity]
-        self.asked: Identity = case.context.identities.values[case.identity]
+        self.created: Identity = case.context.identities.get(row.identity)
+        self.asked: Identity = case.context.identities.get(case.identity)
 
     def verdict(self) -> Verdict:
         if DIMENSIONS[self.dimension].cause == "WEIGHTS_MISMATCH":

@@ -104,7 +104,7 @@ def _ordered(case: HitCase) -> Verdict | None:
         where = tuple(sorted(body.where.items()))
         if not case.home.barriers.agrees(where, row, context.identities):
             continue
-        created = context.identities.values[row.identity]
+        created = context.identities.get(row.identity)
         settled = event.time_us > fact.effective_at_us + context.skew_us
         if isinstance(body, InvalidationFact):
             if settled:
@@ -118,7 +118,7 @@ def _ordered(case: HitCase) -> Verdict | None:
             continue
         if created.epoch is None or not _earlier(created.epoch, body.epoch):
             continue
-        asked = context.identities.values[case.identity].epoch if case.identity >= 0 else None
+        asked = context.identities.get(case.identity).epoch if case.identity >= 0 else None
         if settled or (asked is not None and not _earlier(asked, body.epoch)):
             return Verdict(
                 cause="STALE_EPOCH",
