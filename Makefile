@@ -21,7 +21,7 @@ format: install ## let ruff format and fix
 check-docs: install ## generated files are up to date and links lead somewhere
 	@$(BIN)/pytest -q tests/test_docs.py
 bench: install ## measured budgets
-	@$(BIN)/python -m kvtrail.benchmarks
+	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__%,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
 lock: install ## constraints.txt anew (UPGRADE=--upgrade for newer versions)
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --all-extras --no-header --no-annotate $(UPGRADE) pyproject.toml -o constraints.txt
 clean:      ## .venv and caches; the local stack's data stays
