@@ -34,6 +34,7 @@ TRANSIENT_CODES = frozenset(
 """Timeouts, limits, memory, disk, keeper, overload: the same request may succeed later."""
 
 _UNKNOWN_DATABASE = 81
+_NOT_ENOUGH_SPACE = 243
 
 INSERT_SETTINGS: Mapping[str, str] = {
     # Said on every insert, so that servers with other defaults behave alike.
@@ -149,8 +150,8 @@ class Client:
                 column_oriented=True,
                 settings={**INSERT_SETTINGS, "insert_deduplication_token": token},
             )
-            # One block, whatever its size: behind a Null table each block of an insert is deduplicated by itself, and
-            # all but the first would be dropped as repetitions of the token.
+            # One block, whatever its size: atomic in each target, and no question of how an engine behind a Null
+            # table deduplicates the second block under the same token.
             context.req_block_size = len(columns[names[0]])
             context.data = [columns[name] for name in names]
             self._client.insert(context=context)
@@ -214,6 +215,8 @@ def mapped(error: Exception, doing: str) -> StoreError:
     what = f"{doing} failed: {name}" + ("" if code is None else f" (ClickHouse error {code})") + "."
     if code in REFUSED_CODES:
         return StoreRefused(what, field="clickhouse", remedy="Check clickhouse.user, its password and its grants.")
+    if code == _NOT_ENOUGH_SPACE:
+        return StoreUnavailable(what, field="clickhouse", remedy="Free disk space where the store keeps its data.")
     if code in TRANSIENT_CODES or (code is None and not isinstance(error, DataError) and _is_transport(error)):
         return StoreUnavailable(
             what, field="clickhouse", remedy="Is the store running and reachable at clickhouse.url?"

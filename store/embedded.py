@@ -5,15 +5,18 @@ and leaving the interpreter while a thread is inside a query crashes. So: a lock
 waits for running statements.
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
 import os
 import re
 import shutil
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -66,6 +69,7 @@ class Engine:
     """
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._lock_file = claim(directory)
         self._slots = threading.BoundedSemaphore(CONCURRENT)
         self._running = 0
@@ -131,22 +135,19 @@ class Engine:
             if settings or read_only:
                 connection.query(f"SET {_settings(settings, read_only)}")
             insert = split_insert(text)
-            if insert is not None:
-                inserter = connection.send_insert(insert.statement.decode(), insert.format)
-                try:
-                    if insert.data:
-                        inserter.append(insert.data)  # type: ignore[no-untyped-call]  # chDB leaves it untyped
-                    done = inserter.finish()
-                finally:
-                    inserter.cancel()  # type: ignore[no-untyped-call]  # chDB leaves it untyped
-                return Answer(
-                    b"", None, rows_written=done.rows_written, bytes_written=done.bytes_written,
-                    elapsed_s=time.perf_counter() - started,
-                )  # fmt: skip
-            result = connection.query(text.decode(), default_format, params=dict(params))
+            if insert is None:
+                result = connection.query(text.decode(), default_format, params=dict(params))
+            else:
+                with readable(insert.data, self._directory) as path:
+                    # Not chDB's streaming inserter: it reports success whatever becomes of the rows (a full disk, a
+                    # failed view). Not the rows behind the statement either: those end at the first blank line.
+                    source = f" FROM INFILE '{path}' {insert.settings.decode()} FORMAT {insert.format}"
+                    result = connection.query(insert.target.decode() + source, default_format, params=dict(params))
             return Answer(
-                result.bytes(), result_format(text, default_format), rows_read=result.storage_rows_read(),
-                bytes_read=result.storage_bytes_read(), elapsed_s=time.perf_counter() - started,
+                result.bytes(), result_format(text, default_format) if insert is None else None,
+                rows_read=result.storage_rows_read(), bytes_read=result.storage_bytes_read(),
+                rows_written=result.rows_written(), bytes_written=result.bytes_written(),
+                elapsed_s=time.perf_counter() - started,
             )  # fmt: skip
         except UnicodeDecodeError:
             raise EngineError(62, "Code: 62. DB::Exception: The statement is not UTF-8. (SYNTAX_ERROR)") from None
@@ -167,6 +168,27 @@ class Engine:
             self._keep.close()
             self._lock_file.close()
         return idle
+
+
+@contextlib.contextmanager
+def readable(data: bytes, directory: Path) -> Iterator[str]:
+    """A path at which the engine finds `data`: in memory where the system can, else a file in `directory`."""
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("insert")
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp(dir=directory, prefix="insert-")
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        yield path
+    except OSError as error:
+        raise EngineError(243, f"Code: 243. DB::Exception: {error.strerror}. (NOT_ENOUGH_SPACE)") from error
+    finally:
+        os.close(descriptor)
+        if sys.platform != "linux":
+            Path(path).unlink()
 
 
 def claim(directory: Path) -> IO[str]:

@@ -16,9 +16,10 @@ _RESULTS = frozenset({b"SELECT", b"WITH", b"SHOW", b"DESCRIBE", b"DESC", b"EXPLA
 
 
 class Insert(NamedTuple):
-    """An INSERT that carries its rows: the statement without its FORMAT clause, the format, the rows' bytes."""
+    """An INSERT that carries its rows: `target` up to its columns, its SETTINGS clause, the format, the rows' bytes."""
 
-    statement: bytes
+    target: bytes
+    settings: bytes
     format: str
     data: bytes
 
@@ -26,7 +27,7 @@ class Insert(NamedTuple):
 def split_insert(text: bytes) -> Insert | None:
     """The parts of `INSERT ... FORMAT name <data>`; None for every other statement, VALUES and SELECT included."""
     depth, first, awaiting = 0, True, False
-    start = 0
+    settings, end = 0, 0
     position = 0
     while match := _TOKEN.match(text, position):
         position = match.end()
@@ -40,15 +41,18 @@ def split_insert(text: bytes) -> Insert | None:
         elif awaiting:
             if word is None:
                 return None
-            return Insert(text[:start].rstrip(), word.decode(), text[_data_start(text, position) :])
+            target, clause = text[: settings or end], text[settings:end] if settings else b""
+            return Insert(target.rstrip(), clause.rstrip(), word.decode(), text[_data_start(text, position) :])
         elif match["other"] is not None:
             depth += (match["other"] == b"(") - (match["other"] == b")")
         elif word is not None and depth == 0:
             upper = word.upper()
             if upper in _NO_DATA:
                 return None
+            if upper == b"SETTINGS":
+                settings = match.start()
             if upper == b"FORMAT":
-                awaiting, start = True, match.start()
+                awaiting, end = True, match.start()
     return None
 
 

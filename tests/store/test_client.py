@@ -145,3 +145,19 @@ def test_connect_wait_answers_at_once_where_the_store_is_up(engine: ClickHouseCo
 def test_a_missing_database_is_rejected_not_transient(engine: ClickHouseConfig) -> None:
     with connect(engine, database="no_such_database") as client, pytest.raises(StoreRejected, match="UNKNOWN_DATABASE"):
         client.query("SELECT 1")
+
+
+@pytest.mark.engine
+def test_a_full_disk_is_transient_and_the_retry_is_whole(database: ClickHouseConfig) -> None:
+    with connect(database) as client:
+        rows = record_rows([record(example_events(), 0)])
+        full = "ALTER TABLE evidence MODIFY SETTING min_free_disk_bytes_to_perform_insert = {n}"
+        client.command(full.format(n=10**18))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable) as caught:
+                client.insert(*rows, token="full")
+            assert "Free disk space" in caught.value.remedy
+        client.command(full.format(n=0))
+        client.insert(*rows, token="full")
+        totals = client.query(TOTALS)[0]
+        assert (totals["events"], totals["evidence"], totals["batches"], totals["per_minute"]) == (10, 1, 1, 10)

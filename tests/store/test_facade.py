@@ -186,6 +186,54 @@ def test_a_row_that_does_not_parse_leaves_nothing(ask: Http, database: ClickHous
     assert ask(b"SELECT count() FROM t", database=database.database) == b"0\n"
 
 
+def test_what_becomes_of_the_rows_is_what_is_answered(ask: Http, database: ClickHouseConfig) -> None:
+    """chDB's streaming inserter reports success here: a failed view, a constraint, a full disk."""
+    db = database.database
+    for sql in (
+        b"CREATE TABLE landing (a UInt64, b String) ENGINE = Null",
+        b"CREATE MATERIALIZED VIEW v TO t AS SELECT a, b FROM landing WHERE NOT throwIf(a = 7)",
+        b"CREATE TABLE held (a UInt64, CONSTRAINT small CHECK a < 5) ENGINE = MergeTree ORDER BY a",
+        b"CREATE TABLE full (a UInt64) ENGINE = MergeTree ORDER BY a"
+        b" SETTINGS min_free_disk_bytes_to_perform_insert = 1000000000000000000",
+    ):
+        ask(sql, database=db)
+        assert ask.status == 200
+    for target, code in ((b"landing (a)", "395"), (b"held", "469"), (b"full", "243")):
+        ask(b"INSERT INTO " + target + b" FORMAT TSV\n7\n", database=db)
+        assert ask.headers.get("X-ClickHouse-Exception-Code") == code, target
+    assert ask(b"SELECT count() FROM t", database=db) == b"0\n"
+
+
+def test_every_byte_of_the_data_arrives(ask: Http, database: ClickHouseConfig) -> None:
+    """Blank lines, semicolons and NULs are data; several blocks under one token are one insert."""
+    db = database.database
+    ask(b'INSERT INTO t FORMAT JSONEachRow\n{"a":1,"b":";"}\n\n;\n\n{"a":2}'.replace(b"\n\n;", b"\n"), database=db)
+    assert ask(b"SELECT count() FROM t", database=db) == b"2\n"
+    block = b"\x01\x02\x01a\x06UInt64" + (0x0A0A0A0A0A0A3B0A).to_bytes(8, "little") + bytes(8)
+    ask(
+        b"CREATE TABLE n (a UInt64) ENGINE = MergeTree ORDER BY a SETTINGS non_replicated_deduplication_window = 9",
+        database=db,
+    )
+    ask(b"CREATE TABLE n_in (a UInt64) ENGINE = Null", database=db)
+    ask(b"CREATE MATERIALIZED VIEW n_mv TO n AS SELECT a FROM n_in", database=db)
+    for _ in range(2):
+        ask(block * 3, query="INSERT INTO n_in FORMAT Native", database=db, insert_deduplication_token="x")
+        assert ask(b"SELECT count(), max(a) = 0x0A0A0A0A0A0A3B0A FROM n", database=db) == b"6\t1\n"
+    # A block cut short is refused whole.
+    ask(block * 3 + block[:-1], query="INSERT INTO n_in FORMAT Native", database=db)
+    assert ask.headers["X-ClickHouse-Exception-Code"] == "33"
+    assert ask(b"SELECT count() FROM n", database=db) == b"6\n"
+
+
+def test_settings_in_the_statement(ask: Http, database: ClickHouseConfig) -> None:
+    ask(
+        b"INSERT INTO t (a, b) SETTINGS input_format_tsv_empty_as_default = 1 FORMAT TSV\n\tx\n",
+        database=database.database,
+    )
+    assert ask.status == 200
+    assert ask(b"SELECT a, b FROM t", database=database.database) == b"0\tx\n"
+
+
 def test_forms(ask: Http) -> None:
     body = (
         b'--x\r\nContent-Disposition: form-data; name="query"\r\n\r\nSELECT {a:String}\r\n'
