@@ -342,7 +342,7 @@ def _stale_epoch(fleet: Fleet) -> Injected | None:
 def _unknown(fleet: Fleet) -> Injected | None:
     """A hit on something that never was, in memory: its history is complete since the node started."""
     picked = _pick(fleet)
-    if picked is None:
+    if picked is None or picked[0].emitter.node in fleet.incomplete:
         return None
     node, like = picked
     entry = Entry(
@@ -359,6 +359,7 @@ def _gap(fleet: Fleet) -> Injected | None:
     home = f"n:{node.emitter.node}"
     if not node.emitter.sequences.get(home):
         return None
+    fleet.incomplete.add(node.emitter.node)
     node.emitter.sequences[home] += fleet.random.randint(1, 5)
     event = node.emitter.emit(Lookups(), fleet.now_us, store="pool", tier="gpu")
     lane = f"lane:{node.emitter.node}/{node.emitter.incarnation}/{home}"

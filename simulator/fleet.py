@@ -96,6 +96,8 @@ class Fleet:
             for n in range(self.spec.nodes)
         ]
         self.requests = 0
+        self.incomplete: set[str] = set()
+        """Nodes that lost events: what is known of them has holes."""
         self._facts = 0
         self._payloads = 0
         self._operations = 0
