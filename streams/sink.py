@@ -5,7 +5,6 @@ cut -> write the range down (commit metadata) -> dead letters -> insert under th
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -118,8 +117,14 @@ class Sink:
         while not self._stopping.requested:
             async with self._flushing:
                 for tp in self._owned() - self._cuts.keys():
-                    with contextlib.suppress(IllegalStateError):  # revoked in the meantime
+                    try:
                         await self._take_over(tp)
+                    except IllegalStateError:
+                        continue  # revoked in the meantime
+                    except KafkaError as error:
+                        _log.warning("taking a partition over is tried again: %r", error)
+                        await asyncio.sleep(_IDLE_S)
+                        break
             waits = [wait for cut in self._cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
             fetched = await self._consumer.getmany(
                 timeout_ms=int(1000 * min([*waits, _IDLE_S])) + 1, max_records=2000
