@@ -32,6 +32,7 @@ def demo(keep: bool, once: bool, crash: bool, record: Path | None, path: Path | 
     from .local.stack import LocalStack
 
     config = load_config(path)
+    failed: list[str] | None = None
     stack = LocalStack(config, config.local.home() / "demo", ephemeral=True)
     with stoppable():
         try:
@@ -50,5 +51,6 @@ def demo(keep: bool, once: bool, crash: bool, record: Path | None, path: Path | 
                     stack.stop()
         except KeyboardInterrupt:
             say("stopped")
-            sys.exit(130)
+            if failed is None:
+                sys.exit(130)
     sys.exit(1 if failed else 0)

@@ -97,10 +97,15 @@ class Live:
     def invite(self) -> None:
         """What can be done while everything runs."""
         say(f"Everything stays up. Console: {self.console}", style="green")
+        if sys.stdout.isatty():  # a link signs in: it belongs on a screen, not in a log
+            from ...audit.console.server import console_link
+
+            say(f"  sign in, once, within ten minutes: {console_link(self.config)}")
         say("In another terminal:")
         say(f"  export KVTRAIL_LOCAL__DIRECTORY={self.stack.directory}")
-        for command in ("kvtrail findings --incidents", f"kvtrail investigate --request {self._wrong().request_id}"):
-            say(f"  {command}")
+        say("  kvtrail serve --link")
+        say("  kvtrail findings --incidents")
+        say(f"  kvtrail investigate --request {self._wrong().request_id}")
         say("Ctrl-C stops everything.")
 
     def farewell(self, failed: list[str]) -> None:

@@ -10,7 +10,7 @@ from kvtrail.judging.offline import judge_history
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicLayer
 
 from .rig import Rig, identity
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 PREFIX = Prefix("northwind", "support_v7", "You are a support assistant. Returns are accepted within 90 days.")
 
 

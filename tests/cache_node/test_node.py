@@ -17,7 +17,7 @@ from kvtrail.schemas.events import Create, Event, Hit, LookupCount, Lookups
 
 from .test_entry_store import Failing
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 PREFIX = Prefix("contoso", "support_v7", "You are a support assistant. Returns are accepted within 14 days.")
 QUESTION = "How many days do I have to return an item?"
 
