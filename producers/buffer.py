@@ -12,12 +12,14 @@ I/O, and never while logging.
 import threading
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from msgspec import Struct
 
 from ..schemas.events import Body
 from ..schemas.identity import Identity
+from .tally import Tally
 
 NEVER = 2**62
 """An alarm that no queue length reaches."""
@@ -130,3 +132,42 @@ class Buffer:
             return self.queue[-1]
         except IndexError:  # the sender has just emptied it
             return None
+
+
+class TalliedBuffer(Buffer):
+    """A buffer whose events are counted where a kill cannot take the count, before anything else is done with them."""
+
+    def __init__(
+        self, limit: int, homes: Callable[[Item], tuple[str, ...]], ring: Callable[[], None], own: str, tally: Tally
+    ) -> None:
+        super().__init__(limit, homes, ring)
+        self._own = own
+        self._tally = tally
+        self._view = tally.view
+        self._slots: dict[int, int] = {}
+
+    def put(self, item: Item) -> None:
+        """Count one event, then accept or drop it. May raise what a key that is no text makes `homes` raise."""
+        if item[5] != "shared" and not item[6]:
+            slot = self._slots.get(get_ident())
+            if slot is None:
+                self._count_own()
+            else:
+                self._view[slot] += 1
+        else:
+            for home in self._homes(item):
+                self._tally.count(home)
+        queue = self.queue
+        if len(queue) + self.staged >= self.limit:
+            self._overflow(item)
+            return
+        queue.append(item)
+        if len(queue) >= self.alarm:
+            self.alarm = NEVER
+            self._ring()
+
+    def _count_own(self) -> None:
+        slot = self._tally.slot(self._own)
+        if slot is not None:
+            self._slots[get_ident()] = slot
+        self._tally.count(self._own)

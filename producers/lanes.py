@@ -7,7 +7,7 @@ reader sees the gap.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from ..schemas.homes import node_home, shared_home, shared_homes
 from ..schemas.identity import Identity
 from .buffer import Item
 from .packing import Writer
+from .tally import Marks
 
 ITEM_FIELDS = (
     "key", "identity", "store", "tier", "owner", "rank", "copy", "key_origin", "kind", "part", "span",
@@ -56,12 +57,13 @@ class Packed(Struct, frozen=True):
 
 class Lane:
     """One lane: the events of this incarnation in one home. `pending` holds items, counts of dropped events, and
-    markers, in order; `sent` numbers have been given out."""
+    markers, in order; `given` numbers have been given out; `marks` keeps the books that outlive the process."""
 
-    __slots__ = ("given", "hole", "home", "pending", "tier")
+    __slots__ = ("given", "hole", "home", "marks", "pending")
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, marks: Marks | None = None) -> None:
         self.home = home
+        self.marks = marks
         self.given = 0
         self.hole = False
         self.pending: deque[Any] = deque()
@@ -109,11 +111,11 @@ class Packer:
             record = self._encoded(lane, items)
             if record is None:  # each was found good alone: nothing is known to lead here
                 for item in items:
-                    self._refuse(f"{_type(item)}.arguments", "cannot be put into an envelope.")
+                    self._turn_down(lane, f"{_type(item)}.arguments", "cannot be put into an envelope.")
                 return None
         while len(record) > self._config.envelope_bytes:
             if len(items) == 1:
-                self._refuse(f"{_type(items[0])}.size", "is larger than an envelope may be.")
+                self._turn_down(lane, f"{_type(items[0])}.size", "is larger than an envelope may be.")
                 return None
             half = len(items) // 2
             lane.pending.extendleft(reversed(items[half:]))
@@ -133,7 +135,7 @@ class Packer:
         try:
             event = self._event(lane, item, 1)
             if not _right_types(event):
-                self._refuse(f"{_type(item)}.{_wrong_type(event)}", "has the wrong type.")
+                self._turn_down(lane, f"{_type(item)}.{_wrong_type(event)}", "has the wrong type.")
                 return False
             # As a plain event first, whose decoder names each field; the envelope's tables are checked after it.
             batch = self._decoder.decode(encode_plain(event))
@@ -142,12 +144,17 @@ class Packer:
             if batch.rejects:
                 error: BadInput = batch.rejects[0].error
                 # Its code, not its message: that may quote the value.
-                self._refuse(f"{_type(item)}.{_plain_field(error.field)}", f"is refused ({error.code}).")
+                self._turn_down(lane, f"{_type(item)}.{_plain_field(error.field)}", f"is refused ({error.code}).")
                 return False
         except Exception as error:
-            self._refuse(f"{_type(item)}.{_culprit(item)}", f"cannot be written ({type(error).__name__}).")
+            self._turn_down(lane, f"{_type(item)}.{_culprit(item)}", f"cannot be written ({type(error).__name__}).")
             return False
         return True
+
+    def _turn_down(self, lane: Lane, field: str, message: str) -> None:
+        if lane.marks is not None:
+            lane.marks.refused()
+        self._refuse(field, message)
 
     def _event(self, lane: Lane, item: Item, seq: int) -> Event:
         (
@@ -163,9 +170,14 @@ class Packer:
         )  # fmt: skip
 
 
-def heartbeat(time_ns: int, home: str) -> Item:
+def heartbeat(
+    time_ns: int,
+    home: str,
+    detail: str = "events before this one were dropped",
+    result: Literal["pass", "inconclusive"] = "pass",
+) -> Item:
     """A check that says only "this lane goes on": it makes a gap at a lane's end visible to its readers."""
-    body = Check(check="heartbeat", result="pass", detail="events before this one were dropped")
+    body = Check(check="heartbeat", result=result, detail=detail)
     store, tier = (home[2:].rpartition(":")[0], "shared") if home.startswith("s:") else ("", "gpu")
     return (time_ns, body, "", None, store, tier, "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
 

@@ -5,6 +5,7 @@ one tuple to a bounded buffer. It never waits, never raises, never logs. A sende
 """
 
 import atexit
+import errno
 import os
 import secrets
 import sys
@@ -16,12 +17,16 @@ from typing import Self
 from ..schemas.config import KafkaConfig, PublisherConfig
 from ..schemas.errors import ConfigError
 from ..schemas.events import Tier
-from .buffer import Buffer, Item
+from ..schemas.homes import node_home
+from .buffer import Buffer, Item, TalliedBuffer
 from .calls import LifecycleCalls
 from .lanes import homes_of
 from .sender import Flush, Sender
+from .spool import Spool
+from .spooled import SpooledTransport
 from .stats import PublisherStats
-from .transport import Transport
+from .telling import log
+from .transport import Line, Transport
 
 _live: set["LifecyclePublisher"] = set()
 
@@ -41,7 +46,10 @@ class LifecyclePublisher(LifecycleCalls):
 
     The calls themselves are `LifecycleCalls`'. Times come from `clock_ns`.
 
-    Raises `ConfigError` when it is made with an empty node; nothing raises afterwards.
+    With `config.spool_directory`, what cannot be sent waits on disk, and what a kill takes is declared by the next
+    publisher of the node that has the same folder.
+
+    Raises `ConfigError` when it is made with an empty node or an impossible spool; nothing raises afterwards.
     """
 
     def __init__(
@@ -130,6 +138,9 @@ class LifecyclePublisher(LifecycleCalls):
             last_error=sender.last_error if sender is not None else "",
             dropped=dropped,
             refused=refused,
+            spooled=self._spool.records if self._spool is not None else 0,
+            spool_trouble=self._spool.trouble if self._spool is not None else "",
+            spooled_bytes=self._spool.bytes if self._spool is not None else 0,
         )
 
     def __enter__(self) -> Self:
@@ -142,16 +153,35 @@ class LifecyclePublisher(LifecycleCalls):
         """Begin an incarnation: an empty buffer and, now or at the first event, its sender."""
         self._transport = transport
         self._incarnation = incarnation
+        self._spool = self._make_spool(incarnation, may_raise=start)
+        self._line: Line = transport
         self._buffer = Buffer(self.config.max_events, self._homes, self._ring)
+        if self._spool is not None:
+            self._line = SpooledTransport(transport, self._spool, patience_s=self.config.spool_after_s)
+            self._buffer = TalliedBuffer(
+                self.config.max_events, self._homes, self._ring, node_home(self.node), self._spool.tally
+            )
         self._put: Callable[[Item], None] = self._buffer.put
         self._drained = True
         self._sender: Sender | None = None
         self._starting = threading.Lock()
         if start:
-            self._sender = Sender(self.node, incarnation, self._buffer, transport, self.config)
+            self._sender = Sender(self.node, incarnation, self._buffer, self._line, self.config)
             _close_with_worker(self)
         else:
             self._buffer.alarm = 1
+
+    def _make_spool(self, incarnation: str, *, may_raise: bool) -> Spool | None:
+        if self.config.spool_directory is None:
+            return None
+        try:
+            return Spool(self.config.spool_directory, self.node, incarnation, max_bytes=self.config.spool_bytes)
+        except ConfigError as error:
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+            if may_raise and not full:
+                raise
+            log.warning("publishing without a spool: %s", error)
+            return None
 
     def _homes(self, item: Item) -> tuple[str, ...]:
         return homes_of(item, self.node, self.config.slots)
@@ -167,7 +197,7 @@ class LifecyclePublisher(LifecycleCalls):
         with self._starting:
             if self._sender is None:
                 try:
-                    self._sender = Sender(self.node, self._incarnation, self._buffer, self._transport, self.config)
+                    self._sender = Sender(self.node, self._incarnation, self._buffer, self._line, self.config)
                 except RuntimeError:  # the system gives no more threads: the next event tries again
                     self._buffer.alarm = 1
                     return False
@@ -177,7 +207,9 @@ class LifecyclePublisher(LifecycleCalls):
     def _after_fork(self) -> None:
         """In the child: nothing of the parent's sender is touched, and what the parent buffered is the parent's to
         send. The old objects are kept, since finalising them would close what both processes share."""
-        _inherited.append((self._sender, self._transport, self._buffer))
+        _inherited.append((self._sender, self._transport, self._buffer, self._line))
+        if self._spool is not None:
+            self._spool.abandon()
         self._open(self._transport.fresh(), new_incarnation(), start=False)
 
 

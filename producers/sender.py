@@ -17,8 +17,9 @@ from ..schemas.events import NodeStart
 from ..schemas.homes import node_home
 from .buffer import NEVER, Buffer, Item, Loss
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
+from .spooled import SpooledTransport
 from .telling import Teller, log
-from .transport import RecordRejected, Transport, TransportError
+from .transport import Line, RecordRejected, TransportError
 
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
@@ -64,15 +65,17 @@ class Loop(asyncio.SelectorEventLoop):
 class Sender:
     """Delivers what `buffer` holds through `transport`, as the lanes of one incarnation."""
 
-    def __init__(
-        self, node: str, incarnation: str, buffer: Buffer, transport: Transport, config: PublisherConfig
-    ) -> None:
+    def __init__(self, node: str, incarnation: str, buffer: Buffer, transport: Line, config: PublisherConfig) -> None:
         self.sent = self.records = self.bytes = self.failures = 0
         self.last_error = ""
         self.drained = False
         self._node = node
         self._buffer = buffer
         self._transport = transport
+        self._spooled = transport if isinstance(transport, SpooledTransport) else None
+        if self._spooled is not None:
+            self._spooled.failed = self._failed
+            self._spooled.recovered = self._recovered
         self._config = config
         self._packer = Packer(node, incarnation, config, self._refused)
         self._lanes: dict[str, Lane] = {}
@@ -191,8 +194,7 @@ class Sender:
         if not self._announced:
             self._announced = True
             if not isinstance(item[1], NodeStart):
-                self._buffer.staged += 1
-                self._lane(node_home(self._node)).pending.append(first_event(item[0]))
+                self._add(self._lane(node_home(self._node)), first_event(item[0]))
         self._buffer.staged += len(homes) - 1
         for home in homes:
             self._lane(home).pending.append(item)
@@ -206,8 +208,16 @@ class Sender:
     def _lane(self, home: str) -> Lane:
         lane = self._lanes.get(home)
         if lane is None:
-            lane = self._lanes[home] = Lane(home)
+            marks = self._spooled.spool.tally.marks(home) if self._spooled is not None else None
+            lane = self._lanes[home] = Lane(home, marks)
         return lane
+
+    def _add(self, lane: Lane, item: Item) -> None:
+        """An event of our own."""
+        self._buffer.staged += 1
+        if lane.marks is not None:
+            lane.marks.extra()
+        lane.pending.append(item)
 
     def _dispatch(self) -> None:
         for home, lane in self._lanes.items():
@@ -224,8 +234,7 @@ class Sender:
                 elif lane.pending:
                     lane.pending.popleft().arrived()
                 elif lane.hole:
-                    self._buffer.staged += 1
-                    lane.pending.append(heartbeat(time.time_ns(), lane.home))
+                    self._add(lane, heartbeat(time.time_ns(), lane.home))
                 else:
                     return
         finally:
@@ -241,6 +250,8 @@ class Sender:
             except RecordRejected as error:
                 self._failed(error)
                 self._buffer.drop("rejected", packed.events)
+                if lane.marks is not None:
+                    lane.marks.safe(0)
                 break
             except Exception as error:
                 self._failed(error)
@@ -250,8 +261,10 @@ class Sender:
                 self.sent += packed.events
                 self.records += 1
                 self.bytes += len(packed.record)
-                if self._teller.up(self._buffer.waiting()):
-                    self.last_error = ""
+                if lane.marks is not None:
+                    lane.marks.safe(packed.last)
+                if self._spooled is None:
+                    self._recovered()
                 break
         self._buffer.staged -= packed.events
 
@@ -267,14 +280,27 @@ class Sender:
                 pause = min(pause * 2, RETRY_CAP_S)
             else:
                 self._connected.set()
+                self._tell_unknown_ends()
                 return
+
+    def _tell_unknown_ends(self) -> None:
+        for head in self._spooled.spool.unknown if self._spooled is not None else ():
+            detail = f"the host of incarnation {head.incarnation} went down: what it had not sent is unknown"
+            lane = self._lane(node_home(self._node))
+            if not self._announced:
+                self._announced = True
+                self._add(lane, first_event(time.time_ns()))
+            self._add(lane, heartbeat(time.time_ns(), lane.home, detail, "inconclusive"))
+        self._dispatch()
 
     async def _drain(self) -> None:
         """Send what is left until the deadline; what remains is dropped, reason `closed`."""
         self._stage()
         self._dispatch()
         assert self._deadline is not None
-        if self._running:
+        if self._spooled is not None:
+            await self._drain_with_spool(self._spooled)
+        elif self._running:
             await asyncio.wait(self._running.values(), timeout=max(0.0, self._deadline - time.monotonic()))
         self._stage()  # a call may have passed the bound just before the buffer was closed
         left = self._buffer.staged
@@ -287,6 +313,20 @@ class Sender:
             self._buffer.drop("closed", left)
         self._teller.counts(*self._buffer.books())
         self.drained = left == 0
+
+    async def _drain_with_spool(self, spooled: SpooledTransport) -> None:
+        """As far as the broker goes along until the deadline; the rest is kept on disk."""
+        assert self._deadline is not None
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=max(0.0, self._deadline - time.monotonic()))
+        await spooled.settle(self._deadline - time.monotonic())
+        if self._running:
+            spooled.hurry()
+            await asyncio.wait(self._running.values(), timeout=STOP_S)
+
+    def _recovered(self) -> None:
+        if self._teller.up(self._buffer.waiting()):
+            self.last_error = ""
 
     def _refused(self, field: str, message: str) -> None:
         self._buffer.staged -= 1

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 class PublisherStats:
     """A snapshot. Every accepted event is sent, buffered or dropped: `accepted == sent + buffered + dropped`.
 
-    `buffered`: in the engine's process, not acknowledged yet. `sent`: acknowledged. `dropped` by reason: `full` (the
-    buffer was at its bound), `closed` (published after `close`, or not acknowledged by its deadline), `rejected`
-    (the other end will never take the record). `refused` by field: calls with arguments no event can hold, which got
-    no sequence number. `records`, `bytes`: acknowledged. `failures`: attempts that were not; `last_error`: the last
-    one's reason, empty again after an outage. Drops for `full` and `rejected` show as gaps of their lanes.
+    `buffered`: in the engine's process, not acknowledged yet. `sent`: acknowledged; with a spool: by the other end or
+    on disk, where `spooled` records of `spooled_bytes` wait, those of earlier processes of the node too. `dropped` by
+    reason: `full` (the buffer was at its bound), `closed` (published after `close`, or not acknowledged by its
+    deadline), `rejected` (the other end will never take the record). `refused` by field: calls with arguments no
+    event can hold, which got no sequence number. `records`, `bytes`: acknowledged. `failures`: attempts that were
+    not; `last_error`: the last one's reason, empty again after an outage. Drops for `full` and `rejected` show as
+    gaps of their lanes. `spool_trouble`: why the spool takes no more (`spool_full`, `disk_full`, `disk_error`).
     """
 
     node: str
@@ -24,6 +26,9 @@ class PublisherStats:
     bytes: int = 0
     failures: int = 0
     last_error: str = ""
+    spooled: int = 0
+    spooled_bytes: int = 0
+    spool_trouble: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Where records go: one interface, several ends (Kafka, a recording, memory; later a spool and an agent).
+"""Where records go: one interface, several ends (Kafka, a recording, memory, a spool in front of another).
 
 A transport is used by one sender thread with one event loop and never sees the engine. It keeps no buffer of its
 own: `send` returns when the record is safe at the other end, and what was not acknowledged is sent again, by the
@@ -27,8 +27,8 @@ class RecordRejected(TransportError):
     code = "rejected"
 
 
-class Transport(Protocol):
-    """What the sender needs of an end. All coroutines run in the sender's loop; any exception means "try again"."""
+class Line(Protocol):
+    """What a sender needs of an end. All coroutines run in the sender's loop; any exception means "try again"."""
 
     async def start(self) -> None:
         """Open what can be opened. Called again, after a pause, when it raises."""
@@ -45,6 +45,10 @@ class Transport(Protocol):
     async def stop(self) -> None:
         """Close everything, without waiting for what was not acknowledged. Harmless when nothing was opened."""
         ...
+
+
+class Transport(Line, Protocol):
+    """An end that a publisher can be given: one that can be had anew after a fork."""
 
     def fresh(self) -> Self:
         """A transport to the same end that shares no socket, file or task with this one, for a forked child."""

@@ -43,7 +43,9 @@ class ClickHouseConfig(Section):
 
 
 class PublisherConfig(Section):
-    """Limits of the publisher inside an engine. `max_events` bounds the buffer, `linger_s` the time to a record."""
+    """Limits of the publisher inside an engine. `max_events` bounds the buffer, `linger_s` the time to a record.
+    `spool_directory`: where records wait, up to `spool_bytes`, when the broker has not answered for `spool_after_s`;
+    empty: in memory only."""
 
     max_events: int = Field(100_000, ge=1)
     envelope_events: int = Field(512, ge=1, le=4096)
@@ -51,6 +53,9 @@ class PublisherConfig(Section):
     linger_s: float = Field(0.1, ge=0, le=10)
     close_s: float = Field(5.0, ge=0)
     slots: int = Field(8, ge=1, le=256)
+    spool_directory: Path | None = None
+    spool_bytes: int = Field(1024**3, ge=64 * 1024)
+    spool_after_s: float = Field(1.0, gt=0, le=60)
 
 
 class JudgingConfig(Section):

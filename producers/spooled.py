@@ -1,0 +1,177 @@
+"""A transport with a spool behind it: what cannot be sent at once is safe on disk at once, and sent in order later.
+
+A record goes straight to the other end while that answers within `patience_s`. When it does not, it goes to the
+spool, and so does everything that follows it, until the spool has been emptied; so a lane's order holds. A record
+that was on its way when patience ended may arrive twice: event ids remove the second.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from .segments import Frame
+from .spool import Spool, SpoolFull
+from .transport import Line, RecordRejected, TransportError
+
+RETRY_FIRST_S = 0.05
+RETRY_CAP_S = 1.0
+SYNC_S = 1.0
+"""How much of the spool the loss of the host may cost, in time."""
+
+
+class SpooledTransport:
+    """`inner`, with `spool` behind it. `failed` is told of each failed attempt, `recovered` of the first that was none.
+
+    `send` returns when the record is at the other end or in the spool, and raises `SpoolFull` where it is neither.
+    """
+
+    def __init__(self, inner: Line, spool: Spool, *, patience_s: float = 1.0) -> None:
+        self.spool = spool
+        self.failed: Callable[[Exception], None] = lambda error: None
+        self.recovered: Callable[[], None] = lambda: None
+        self._inner = inner
+        self._patience_s = patience_s
+        self._stalled = False
+        self._failing = False
+        self._failures = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Take over what earlier processes left and begin to send it. Does not wait for the other end."""
+        if self._tasks:
+            return
+        self._started, self._work, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._empty, self._nudge = asyncio.Event(), asyncio.Event()
+        self.spool.adopt()
+        self._stalled = self.spool.records > 0
+        self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sync())]
+
+    async def send(self, home: str, record: bytes, first: int, last: int) -> None:
+        """Deliver or keep one record. Raises `RecordRejected`, `SpoolFull`."""
+        if not self._stalled and home not in self.spool.waiting and await self._direct(home, record, first, last):
+            return
+        self.spool.append(Frame(home, first, last, record))
+        self._empty.clear()
+        self._work.set()
+
+    def hurry(self) -> None:
+        """Everything goes to the spool from now on: there is no time left to wait for the other end."""
+        self._stalled = True
+        self._hurry.set()
+
+    async def settle(self, timeout_s: float) -> None:
+        """Try once more if the last attempt failed, and wait until the spool is empty for as long as all goes well."""
+        clock = asyncio.get_running_loop().time
+        end, failures = clock() + timeout_s, self._failures
+        self._nudge.set()
+        while self.spool.records and self._failures == failures and clock() < end:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(0.05, max(0.0, end - clock()))):
+                    await self._empty.wait()
+
+    async def stop(self) -> None:
+        """Stop sending; what is in the spool stays there for the next process."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        try:
+            await self._inner.stop()
+        finally:
+            self.spool.close()
+
+    async def _direct(self, home: str, record: bytes, first: int, last: int) -> bool:
+        sending = asyncio.create_task(self._first_attempt(home, record, first, last))
+        hurried = asyncio.create_task(self._hurry.wait())
+        try:
+            await asyncio.wait({sending, hurried}, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+                self._went_well()
+                return True
+            error: Exception = TransportError("did not answer in time.", reason="slow", field="transport")
+        except RecordRejected:
+            raise
+        except Exception as caught:
+            error = caught
+        finally:
+            hurried.cancel()
+            sending.cancel()
+        self._stalled = True
+        if not self._hurry.is_set():
+            self._went_wrong(error)
+        return False
+
+    async def _first_attempt(self, home: str, record: bytes, first: int, last: int) -> None:
+        await self._started.wait()
+        await self._inner.send(home, record, first, last)
+
+    async def _drain(self) -> None:
+        await self._until_it_works(self._inner.start)
+        self._started.set()
+        while True:
+            try:
+                frames = self.spool.group()
+            except OSError as error:  # the disk does not give back what it has: try again, it may be a network's
+                self._went_wrong(error)
+                await asyncio.sleep(RETRY_CAP_S)
+                continue
+            if frames:
+                await asyncio.gather(*map(self._deliver, frames))
+                self.spool.passed(frames)
+                continue
+            self._stalled = self._hurry.is_set()
+            self._empty.set()
+            self._work.clear()
+            await self._work.wait()
+
+    async def _deliver(self, frame: Frame) -> None:
+        async def attempt() -> None:
+            await self._inner.send(frame.home, frame.record, frame.first, frame.last)
+
+        try:
+            await self._until_it_works(attempt)
+        except RecordRejected as error:
+            self.spool.rejected(frame)
+            self.failed(error)
+
+    async def _until_it_works(self, attempt: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause = RETRY_FIRST_S
+        while True:
+            try:
+                await attempt()
+            except RecordRejected:
+                raise
+            except Exception as error:
+                self._stalled = True
+                self._went_wrong(error)
+                self._failures += 1
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._nudge.wait()
+                self._nudge.clear()
+                pause = min(pause * 2, RETRY_CAP_S)
+            else:
+                self._went_well()
+                return
+
+    async def _sync(self) -> None:
+        """The disk has what the spool was given a second ago. In a worker thread, since a disk may take long."""
+        while True:
+            await self._work.wait()
+            with suppress(RuntimeError):  # the interpreter exits: no more threads
+                await asyncio.to_thread(self.spool.sync)
+            await asyncio.sleep(SYNC_S)
+
+    def _went_wrong(self, error: Exception) -> None:
+        self._failing = True
+        self.failed(error)
+
+    def _went_well(self) -> None:
+        if self._failing:
+            self._failing = False
+            self.recovered()
+
+
+__all__ = ["SpoolFull", "SpooledTransport"]

@@ -1,0 +1,240 @@
+"""How many numbers each lane has given out, kept where a kill cannot take it: a file mapped into memory.
+
+A killed process loses what it had in memory, and nobody would know that it was ever there. So each accepted event is
+counted in a page that belongs to the kernel before it goes anywhere, in a slot of its thread and lane, and the next
+process of the node reads from it where each lane should have ended. Standard library only.
+
+The file: slots of eight bytes, then lines of JSON that say what each slot counts. A slot is only used after its line
+has been written. Who holds the file's lock is alive.
+"""
+
+import fcntl
+import json
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SLOTS = 8_192
+_BYTES = SLOTS * 8
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Marks:
+    """What the sender notes of one lane: numbers that no call asked for, calls that got none, what is safe."""
+
+    __slots__ = ("_at", "_view")
+
+    def __init__(self, view: "memoryview[int]", at: int) -> None:
+        self._view = view
+        self._at = at
+
+    def refused(self) -> None:
+        """A counted call costs no number after all."""
+        self._view[self._at] += 1
+
+    def extra(self) -> None:
+        """A number is used for an event of the sender's own. To be called before the event is sent."""
+        self._view[self._at + 1] += 1
+
+    def safe(self, last: int) -> None:
+        """Everything up to `last` is safe, or was declared missing; 0: something of this lane has been lost."""
+        self._view[self._at + 2] = last
+
+
+class Tally:
+    """The counts of one incarnation. Raises `OSError` when its file cannot be made."""
+
+    def __init__(self, path: Path, node: str, incarnation: str) -> None:
+        self.path = path
+        # Under its own name only when it is whole and locked: whoever finds it earlier would take it for an orphan.
+        making = path.with_name(path.name + ".new")
+        self._descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Room is taken now: a page that could not be had later would kill the process that touches it.
+            os.posix_fallocate(self._descriptor, 0, _BYTES)
+            self._line({"node": node, "incarnation": incarnation, "boot": _boot()})
+            self.view = _mapped(making)
+            making.rename(path)
+        except BaseException:
+            os.close(self._descriptor)
+            making.unlink(missing_ok=True)
+            raise
+        self.overflowed = False
+        """More lanes or threads than slots: some events were not counted."""
+        self._slots: dict[tuple[int, str], int] = {}
+        self._lanes: dict[str, Marks] = {}
+        self._used = 0
+        self._lock = threading.RLock()
+
+    def slot(self, home: str) -> int | None:
+        """The calling thread's slot for a lane; None where there is none left."""
+        key = (threading.get_ident(), home)
+        at = self._slots.get(key)
+        if at is None:
+            at = self._allot({"home": home, "count": 0}, 1)
+            if at is not None:
+                self._slots[key] = at
+        return at
+
+    def count(self, home: str) -> None:
+        """One number more for a lane."""
+        at = self._slots.get((threading.get_ident(), home))
+        if at is None:
+            at = self.slot(home)
+            if at is None:
+                self._count_together(home)
+                return
+        self.view[at] += 1
+
+    def marks(self, home: str) -> Marks:
+        """The sender's notes of a lane."""
+        with self._lock:
+            found = self._lanes.get(home)
+            if found is None:
+                at = self._allot({"home": home, "marks": 0}, 3)
+                view = self.view if at is not None else memoryview(bytearray(24)).cast("Q")
+                found = self._lanes[home] = Marks(view, at or 0)
+            return found
+
+    def is_settled(self) -> bool:
+        """Whether every number given out is safe."""
+        with self._lock:
+            return not self.overflowed and all(end.is_settled for end in read_ends(self.path))
+
+    def close(self) -> None:
+        """Release the lock. Counting goes on harmlessly."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _count_together(self, home: str) -> None:
+        """When slots run out, threads share the lane's, under a lock."""
+        with self._lock:
+            at = next((at for (_, other), at in self._slots.items() if other == home), None)
+            if at is None:
+                self.overflowed = True
+            else:
+                self.view[at] += 1
+
+    def _allot(self, line: dict[str, str | int], slots: int) -> int | None:
+        with self._lock:
+            # The last quarter is for new lanes, not for more threads in old ones.
+            threads_too = slots == 3 or all(home != line["home"] for _, home in self._slots)
+            if self._descriptor < 0 or self._used + slots > (SLOTS if threads_too else SLOTS * 3 // 4):
+                return None
+            at = self._used
+            self._line({name: value if name == "home" else at for name, value in line.items()})
+            self._used += slots
+            return at
+
+    def _line(self, line: dict[str, str | int]) -> None:
+        text = json.dumps(line).encode() + b"\n"
+        if os.write(self._descriptor, text) != len(text):
+            raise OSError("the tally has no room")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a lane ended: the last number given out, and the last that is known to be safe."""
+
+    home: str
+    last: int
+    safe: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is missing."""
+        return self.safe >= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Whose tally it is. `same_boot`: the counts are those of the process's last moment; else the host went down in
+    between, and they may be older."""
+
+    node: str
+    incarnation: str
+    same_boot: bool
+
+
+def read_head(path: Path) -> Head | None:
+    """Whose tally a file is; None where it was never finished. Raises `OSError`."""
+    first = next(_lines(path.read_bytes()), None)
+    if first is None or "node" not in first:
+        return None
+    return Head(str(first["node"]), str(first["incarnation"]), first.get("boot") == _boot())
+
+
+def read_ends(path: Path) -> list[End]:
+    """Where each lane of a tally ended. Raises `OSError`."""
+    raw = path.read_bytes()
+    if len(raw) < _BYTES:
+        return []
+    view = memoryview(raw[:_BYTES]).cast("Q")
+    given: dict[str, int] = {}
+    safe: dict[str, int] = {}
+    for line in _lines(raw):
+        home = str(line.get("home", ""))
+        if "count" in line:
+            given[home] = given.get(home, 0) + view[int(line["count"])]
+        elif "marks" in line:
+            at = int(line["marks"])
+            given[home] = given.get(home, 0) - view[at] + view[at + 1]
+            safe[home] = view[at + 2]
+    return [End(home, last, safe.get(home, 0)) for home, last in given.items()]
+
+
+def _mapped(path: Path) -> "memoryview[int]":
+    # Opened on its own: a mapping keeps its descriptor, and with that it would keep the lock.
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return memoryview(mmap.mmap(descriptor, _BYTES)).cast("Q")
+    finally:
+        os.close(descriptor)
+
+
+def is_alive(path: Path) -> bool:
+    """Whether the process that made a tally still runs. A file that is gone belongs to nobody."""
+    descriptor = take(path)
+    if descriptor is None:
+        return path.exists()
+    os.close(descriptor)
+    return False
+
+
+def take(path: Path) -> int | None:
+    """Lock the tally of a process that is gone: the lock's descriptor, or None where it is another's, or not there."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _lines(raw: bytes) -> Iterator[dict[str, str | int]]:
+    """The lines that are whole: a kill may have torn the last one, whose slot is not in use then."""
+    for text in raw[_BYTES:].split(b"\n"):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,369 @@
+"""The spool: what cannot be sent waits on disk, in order, within its bound, and outlives its process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvtrail.producers.memory import MemoryTransport
+from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.producers.segments import Frame, Segments
+from kvtrail.producers.spool import Spool
+from kvtrail.producers.spooled import SpooledTransport
+from kvtrail.producers.tally import Tally, read_ends, read_head
+from kvtrail.schemas.config import PublisherConfig
+from kvtrail.schemas.errors import ConfigError
+from kvtrail.schemas.events import Check
+
+from .reading import TENANT, decode, events, first_arrivals, gaps, runs, until
+
+
+def config(folder: Path, **changes: Any) -> PublisherConfig:
+    return PublisherConfig(**({"spool_directory": folder, "spool_after_s": 0.05, "linger_s": 0.0} | changes))
+
+
+def hits(publisher: LifecyclePublisher, count: int, start: int = 0) -> None:
+    for n in range(start, start + count):
+        publisher.hit(f"k{n}", TENANT, store="kv", tier="gpu", request_id=str(n))
+
+
+def order(memory: MemoryTransport) -> list[str]:
+    """Request ids in order of first arrival."""
+    return [event.request_id for event in first_arrivals(decode(r for _, r in memory.records)) if event.request_id]
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*/*/*"))
+
+
+def test_while_the_other_end_is_away_records_wait_on_disk_and_leave_in_order(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=10))
+    hits(publisher, 100)
+    assert publisher.flush(), "safe on disk"
+    stats = publisher.stats()
+    assert stats.spooled >= 10 and stats.spooled_bytes > 0 and stats.sent == 101 and memory.records == []
+    until(lambda: publisher.stats().last_error == "down", "the outage is seen")
+    memory.down = False
+    hits(publisher, 100, 100)
+    until(lambda: publisher.stats().spooled == 0 and len(order(memory)) == 200, "the spool is emptied")
+    until(lambda: publisher.stats().last_error == "", "the outage is over")
+    assert publisher.close()
+    assert order(memory) == [str(n) for n in range(200)]
+    assert {gaps(lane) for lane in runs(decode(record for _, record in memory.records)).values()} == {0}
+    assert left(tmp_path) == []
+
+
+def test_what_is_on_disk_at_the_end_is_sent_by_the_next_process_before_its_own(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    first = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(first, 50)
+    assert first.close(), "everything is safe"
+    assert memory.records == [] and left(tmp_path)
+    second = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(second, 50, 50)
+    assert second.flush()
+    memory.down = False
+    assert second.close()
+    assert order(memory) == [str(n) for n in range(100)]
+    assert [event.incarnation for event in events(decode(record for _, record in memory.records))] == (
+        [first.incarnation] * 51 + [second.incarnation] * 51
+    )
+    assert left(tmp_path) == []
+
+
+def test_another_nodes_spool_is_left_alone(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    first = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(first, 5)
+    assert first.close()
+    memory.down = False
+    with LifecyclePublisher("gpu-2", memory, config(tmp_path)) as second:
+        hits(second, 5, 5)
+    assert order(memory) == ["5", "6", "7", "8", "9"]
+    assert left(tmp_path)
+
+
+def test_a_full_spool_holds_its_bound_and_what_fits_nowhere_is_a_gap(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    publisher = LifecyclePublisher(
+        "gpu-1", memory, config(tmp_path, spool_bytes=64 * 1024, max_events=50, envelope_events=10)
+    )
+    made = 0
+    while publisher.stats().lost < 500:
+        hits(publisher, 50, made)
+        made += 50
+        publisher.flush(0.01)
+    assert publisher.stats().spool_trouble == "spool_full"
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.seg")) <= 64 * 1024
+    memory.down = False
+    assert publisher.flush(30)
+    assert publisher.close(30)
+    stats = publisher.stats()
+    (lane,) = runs(decode(record for _, record in memory.records)).values()
+    beats = [e for e in events(decode(r for _, r in memory.records)) if isinstance(e.body, Check)]
+    assert set(stats.dropped) == {"full"} and stats.accepted == made + 1 + len(beats)
+    assert gaps(lane) == stats.lost
+    assert len(order(memory)) + stats.lost + 1 == made + 1
+    assert len(beats) <= 1
+    assert left(tmp_path) == []
+
+
+def test_a_full_disk_is_the_same_and_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryTransport(down=True)
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=5, max_events=30))
+    hits(publisher, 20)
+    assert publisher.flush()
+    real = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        return real(descriptor, data[:7]) if data[:4] == b"kvS1" else real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    hits(publisher, 100, 20)
+    until(lambda: publisher.stats().spool_trouble == "disk_full", "the disk is full")
+    until(lambda: publisher.stats().lost > 0, "memory is full too")
+    monkeypatch.setattr(os, "write", real)
+    memory.down = False
+    assert publisher.close(30)
+    (lane,) = runs(decode(record for _, record in memory.records)).values()
+    assert gaps(lane) == publisher.stats().lost
+    assert left(tmp_path) == []
+
+
+def test_a_record_that_is_never_taken_from_the_spool_is_a_gap_that_outlives_the_process(tmp_path: Path) -> None:
+    class Picky(MemoryTransport):
+        async def send(self, home: str, record: bytes, first: int, last: int) -> None:
+            await super().send(home, record, first, last)
+            if b'"refuse"' in record:
+                self.records.pop()
+                from kvtrail.producers.transport import RecordRejected
+
+                raise RecordRejected("is too large.", reason="too_large")
+
+    memory = Picky(down=True)
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(publisher, 3)
+    assert publisher.flush()
+    publisher.hit("refuse", TENANT, store="kv", tier="gpu")
+    assert publisher.flush()
+    memory.down = False
+    until(lambda: publisher.stats().spooled == 0, "the spool is emptied")
+    assert publisher.close()
+    assert left(tmp_path), "the next process has something to declare"
+    with LifecyclePublisher("gpu-1", memory, config(tmp_path)) as successor:
+        hits(successor, 1)
+    lanes = runs(decode(record for _, record in memory.records))
+    assert gaps(lanes[publisher.incarnation, "n:gpu-1"]) == 1
+    assert left(tmp_path) == []
+
+
+def test_slow_is_treated_as_away(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    class Slow(MemoryTransport):
+        async def send(self, home: str, record: bytes, first: int, last: int) -> None:
+            while not gate.is_set():
+                await asyncio.sleep(0.01)
+            await super().send(home, record, first, last)
+
+    memory = Slow()
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(publisher, 10)
+    assert publisher.flush()
+    assert publisher.stats().spooled > 0 and publisher.stats().last_error == "slow"
+    gate.set()
+    assert publisher.close()
+    assert order(memory) == [str(n) for n in range(10)]
+
+
+def test_a_close_without_time_keeps_everything(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path, spool_after_s=30, linger_s=1))
+    hits(publisher, 500)
+    assert publisher.close(0)
+    assert publisher.stats().lost == 0
+    memory.down = False
+    with LifecyclePublisher("gpu-1", memory, config(tmp_path)):
+        until(lambda: len(order(memory)) == 500, "the next process sends it")
+
+
+def test_a_bad_call_costs_no_number_here_either(tmp_path: Path) -> None:
+    memory = MemoryTransport()
+    publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path))
+    hits(publisher, 3)
+    publisher.create("k", TENANT, store="kv", tier="gpu", tokens=-1)
+    publisher.create(5, TENANT, store="pool", tier="shared")  # type: ignore[arg-type]  # on purpose
+    publisher.invalidate(store="pool", tier="shared", scope="store")
+    assert publisher.flush()
+    assert publisher.stats().refused == {"create.tokens": 1, "create.key": 1}
+    assert publisher.close()
+    assert left(tmp_path) == [], "nothing is missing"
+
+
+def test_an_impossible_folder_is_an_error_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"publisher\.spool_directory"):
+        LifecyclePublisher("gpu-1", MemoryTransport(), config(tmp_path / "file"))
+
+
+def test_an_end_on_another_boot_is_unknown_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvtrail.producers.tally._boot", lambda: "before")
+    spool = Spool(tmp_path, "gpu-1", "0001", max_bytes=1 << 20)
+    spool.tally.count("n:gpu-1")
+    spool.abandon()
+    monkeypatch.setattr("kvtrail.producers.tally._boot", lambda: "after")
+    memory = MemoryTransport()
+    with LifecyclePublisher("gpu-1", memory, config(tmp_path)) as publisher:
+        hits(publisher, 1)
+    found = events(decode(record for _, record in memory.records))
+    assert {event.incarnation for event in found} == {publisher.incarnation}, "no number of the old lane is made up"
+    (said,) = [event.body for event in found if isinstance(event.body, Check)]
+    assert said.result == "inconclusive" and "0001" in said.detail
+    assert left(tmp_path) == []
+
+
+# Segments.
+
+
+def write(folder: Path, count: int, **options: Any) -> Segments:
+    segments = Segments(folder, **options)
+    for n in range(count):
+        segments.write(Frame("n:gpu-1", n, n, f"record {n}".encode() * 10))
+    segments.close()
+    return segments
+
+
+def read(segments: Segments) -> list[int]:
+    return [frame.first for path in segments.files() for frame, _ in segments.read(path)]
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    segments = write(tmp_path, 50, segment_bytes=500)
+    assert len(segments.files()) > 5
+    assert read(segments) == list(range(50)) and segments.damaged == 0
+    frame = next(segments.read(segments.files()[0]))[0]
+    assert frame == Frame("n:gpu-1", 0, 0, b"record 0" * 10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_happens_to_a_file_what_is_read_was_written(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("segments")
+    segments = write(folder, 8)
+    (path,) = segments.files()
+    raw = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del raw[data.draw(st.integers(0, len(raw) - 1)) :]
+    else:
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(raw)
+    found = [frame for frame, _ in segments.read(path)]
+    assert found == [Frame("n:gpu-1", n, n, f"record {n}".encode() * 10) for n in range(len(found))]
+    assert len(found) < 8
+    assert segments.damaged <= 1
+
+
+def test_a_torn_tail_is_left_out_and_declared(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    first = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=10))
+    hits(first, 99)
+    assert first.close()
+    (segment,) = tmp_path.rglob("*.seg")
+    segment.write_bytes(segment.read_bytes()[:-5])
+    memory.down = False
+    with LifecyclePublisher("gpu-1", memory, config(tmp_path)) as second:
+        hits(second, 1, 1000)
+    lane = runs(decode(record for _, record in memory.records))[first.incarnation, "n:gpu-1"]
+    assert lane[-1] == (101, 101) and 1 <= gaps(lane) <= 10
+    assert left(tmp_path) == []
+
+
+# Tallies.
+
+
+def test_many_threads_lose_no_count(tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    homes = ["n:gpu-1", "n:gpu-2", "s:pool:3"]
+
+    def work() -> None:
+        for n in range(3000):
+            tally.count(homes[n % 3])
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {end.home: end.last for end in read_ends(tally.path)} == dict.fromkeys(homes, 6000)
+
+
+def test_when_slots_run_out_lanes_share_and_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 8)
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    for _ in range(2):
+        for home in "abcdefghij":
+            tally.count(home)
+    assert {end.home: end.last for end in read_ends(tally.path)} == dict.fromkeys("abcdefgh", 2)
+    assert tally.overflowed and not tally.is_settled()
+
+
+def test_a_tally_torn_anywhere_says_what_it_can(tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    tally.count("n:gpu-1")
+    tally.marks("n:gpu-1").extra()
+    raw = (tmp_path / "tally").read_bytes()
+    for length in range(0, len(raw), 7):
+        torn = tmp_path / "torn"
+        torn.write_bytes(raw[:length])
+        assert all(end.last <= 2 for end in read_ends(torn))
+        head = read_head(torn)
+        assert head is None or head.node == "gpu-1"
+
+
+def test_a_spool_without_a_loop_to_run_in_is_inert(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "gpu-1", "0001", max_bytes=1 << 20)
+    asyncio.run(SpooledTransport(MemoryTransport(), spool).stop())
+    assert left(tmp_path) == []
+
+
+FORKS = """
+    import os, sys
+    from pathlib import Path
+    from kvtrail.producers import LifecyclePublisher
+    from kvtrail.producers.recording import RecordingTransport
+    from kvtrail.schemas.config import PublisherConfig
+    from kvtrail.schemas.identity import Identity
+
+    folder, path = Path(sys.argv[1]), sys.argv[2]
+    tenant = Identity(tenant_id="northwind")
+    publisher = LifecyclePublisher("gpu-1", RecordingTransport(path), PublisherConfig(spool_directory=folder))
+    publisher.hit("before", tenant, store="kv", tier="gpu")
+    child = os.fork()
+    publisher.hit("after", tenant, store="kv", tier="gpu")
+    assert publisher.close(), publisher.stats()
+    if child == 0:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_forked_child_has_a_spool_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(FORKS), str(tmp_path / "spool"), str(path)],
+        check=True,
+        timeout=60,
+    )
+    lanes = runs(decode(path.read_bytes().splitlines()))
+    assert len(lanes) == 2 and {gaps(lane) for lane in lanes.values()} == {0}
+    assert left(tmp_path / "spool") == []
