@@ -177,13 +177,14 @@ class Trial:
                 live.append(row)
             else:
                 ended.append((end.order, row, end))
+        domain = context.identities.domain(held.identity)
         if live:
-            domain = context.identities.domain(held.identity)
             own = [row for row in live if context.identities.domain(row.identity) == domain]
             return max(own or live, key=lambda row: row.order), None
         if not ended:
             return None, None
-        _, row, end = max(ended, key=lambda item: (item[0], item[1].order))
+        own_ended = [one for one in ended if context.identities.domain(one[1].identity) == domain]
+        _, row, end = max(own_ended or ended, key=lambda item: (item[0], item[1].order))
         return (row, end) if event.time_us - end.time_us <= context.horizon_us else (None, None)
 
     @staticmethod

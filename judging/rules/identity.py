@@ -59,7 +59,7 @@ def _severity(case: HitCase, dimension: str) -> Severity:
         names.append("principal")
     for name in names:
         severity = severity.raised_to(DIMENSIONS[name].severity)
-    return severity.raised_to(Severity.HIGH) if comparison.domain else severity
+    return severity
 
 
 def _title(case: HitCase, dimension: str, *, fuzzy: bool, policy: bool) -> str:

@@ -11,7 +11,7 @@ from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Event
-from kvtrail.schemas.facts import Fact
+from kvtrail.schemas.facts import Fact, InvalidationFact
 from kvtrail.schemas.findings import Finding
 
 from .test_properties import TENANTS, history
@@ -80,6 +80,18 @@ def judged(found: list[Batch], *, fast: bool) -> tuple[list[Finding], Any]:
 def test_the_fast_path_agrees_with_the_full_one(lines: list[Any], size: int) -> None:
     found = batches(history(lines), size)
     assert judged(found, fast=True) == judged(found, fast=False)
+
+
+def test_the_fast_path_heeds_orders_to_the_fleet() -> None:
+    lines: list[Any] = [("create", "K1", "acme", {}), *[("hit", "K1", "acme", {})] * 20]
+    found = batches(history(lines), 7)
+    facts = FactBook()
+    judge = Judge(JudgingConfig(), "d", facts)
+    assert judge.batch(found[0], 0) == []
+    at = found[1].events[0].time_us - 5_500_000  # after the create
+    facts.add(Fact(id="f", effective_at_us=at, body=InvalidationFact(op_id="o")), 1)
+    causes = [finding.cause for batch in found[1:] for finding in judge.batch(batch, 2)]
+    assert "HIT_AFTER_INVALIDATE" in causes
 
 
 def test_the_fast_path_is_taken() -> None:

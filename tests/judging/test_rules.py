@@ -81,6 +81,15 @@ def test_a_gap_is_given_up_after_the_horizon() -> None:
     ]
 
 
+def test_what_does_not_change_is_not_said_again() -> None:
+    lines = "n1:1 create K acme\nn1:4 hit K acme {weights=W2}\nn1:2 create K2 acme\nn1:3 create K3 acme"
+    history = History()
+    said = [[f.cause for f in history.take(record)] for _, record in scenario(lines).steps]
+    assert said == [[], [], ["WEIGHTS_MISMATCH", "STREAM_GAP"], ["STREAM_GAP"], ["STREAM_GAP", "WEIGHTS_MISMATCH"]]
+    standing = {f.cause: (f.revision, f.complete) for f in history.final.values() if f.status == "open"}
+    assert standing == {"WEIGHTS_MISMATCH": (2, True)}
+
+
 def test_a_refused_event_makes_the_history_blind_but_leaves_no_gap() -> None:
     judge = Judge(JudgingConfig(), "d", FactBook())
     judge.batch(as_batch(event(1, NodeStart())), 1)
@@ -176,7 +185,8 @@ def test_drift_needs_more_difference_than_agreement() -> None:
     for n, (one, two) in enumerate([("a", "a"), ("b", "b"), ("c", "x"), ("d", "y"), ("e", "z")]):
         for node, key in (("n1", one), ("n2", two)):
             found += fleet.take(Keyed(f"{node}/{n}", n, node, "gpu", f"s{n}", key))
-    assert [(finding.cause, finding.status) for finding in found][:1] == [("KEY_DRIFT", "open")]
+        assert len(found) == (n == 4)  # two agree, so two that differ are not enough
+    assert [(finding.cause, finding.status) for finding in found] == [("KEY_DRIFT", "open")]
     assert fleet.take(Keyed("n1/9", 9, "n1", "gpu", "s9", "k")) == []
 
 
