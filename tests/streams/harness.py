@@ -26,7 +26,7 @@ from kvtrail.simulator.delivery import Sent
 from kvtrail.streams.fold import Fold
 from kvtrail.streams.records import Record, from_kafka
 
-DEADLINE_S = 60.0
+DEADLINE_S = 90.0
 _T = TypeVar("_T")
 
 

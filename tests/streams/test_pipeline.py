@@ -65,6 +65,7 @@ def test_the_incident_reaches_the_topic_and_clickhouse(
     assert committed(topics, "kvtrail-detect", LIFECYCLE)
 
 
+@pytest.mark.timeout(400)
 def test_kill_9_of_either_worker_changes_nothing(
     topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
 ) -> None:

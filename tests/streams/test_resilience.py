@@ -29,7 +29,7 @@ from kvtrail.tests.streams.harness import (
     until,
 )
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 
 @pytest.mark.engine
