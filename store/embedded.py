@@ -78,7 +78,7 @@ class Engine:
         try:
             config = directory / "engine.xml"
             config.write_text(_CONFIG)
-            # chDB takes the rest of its connection string as a query: both paths are ours and hold no '?' or '&'.
+            # chDB takes the rest of its connection string apart like a query: `claim` refuses signs that mean something.
             self._target = f"{directory / 'engine'}?config-file={config}"
             self._keep = chdb.connect(self._target)
             self.version, self.timezone = (
@@ -211,8 +211,8 @@ def claim(directory: Path) -> IO[str]:
         free = shutil.disk_usage(directory).free
         if free < LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if any(sign in str(directory) for sign in "?&#"):
-            raise StackError("holds one of ? & #.", field=str(directory), remedy="Name another --directory.")
+        if any(sign in str(directory) for sign in "?&#%+;"):
+            raise StackError("holds one of ? & # % + ;", field=str(directory), remedy="Name another --directory.")
     except OSError as error:
         lock.close()
         raise _unusable(directory, error) from error
