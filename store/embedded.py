@@ -78,7 +78,7 @@ class Engine:
         try:
             config = directory / "engine.xml"
             config.write_text(_CONFIG)
-            # chDB takes the rest of its connection string apart like a query: `claim` refuses signs that mean something.
+            # chDB takes its connection string apart like a query: `claim` refuses signs that mean something there.
             self._target = f"{directory / 'engine'}?config-file={config}"
             self._keep = chdb.connect(self._target)
             self.version, self.timezone = (
