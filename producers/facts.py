@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -65,7 +66,9 @@ def epoch_bumped(
 async def publish_facts_async(kafka: KafkaConfig, facts: Iterable[Fact], *, timeout_s: float = TIMEOUT_S) -> None:
     """Publish facts in order and return when the broker has them all. Raises `BrokerError`; some may be there then,
     and publishing all of them again is harmless."""
-    records = [(fact.id.encode(), encode_fact(fact)) for fact in facts]
+    # A key of its own: the topic is compacted to shed workers' ticks, and a fact published twice must keep its first
+    # place in the log, since that is from when it applies.
+    records = [(f"{fact.id}/{uuid.uuid4().hex}".encode(), encode_fact(fact)) for fact in facts]
     if not records:
         return
     producer = AIOKafkaProducer(

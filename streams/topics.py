@@ -74,6 +74,8 @@ def settings(spec: TopicSpec, config: KafkaConfig) -> dict[str, str]:
     }
     if spec.cleanup == "delete":
         wanted["retention.ms"] = str(spec.retention_ms)
+    else:
+        wanted["segment.ms"] = str(spec.segment_ms)
     return wanted
 
 

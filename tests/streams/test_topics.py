@@ -10,7 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from kvtrail.cli.local.ports import free_ports
 from kvtrail.schemas.config import KafkaConfig
 from kvtrail.schemas.errors import BrokerError
-from kvtrail.schemas.topics import FACTS, LIFECYCLE, STATE, TOPICS
+from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE, STATE, TOPICS
 from kvtrail.streams.topics import delete_topics, ensure_topics, partitions, settings, verify_topics
 
 pytestmark = pytest.mark.kafka
@@ -55,7 +55,8 @@ def test_every_topic_is_made_as_it_must_be(topics: KafkaConfig) -> None:
         assert settings(spec, topics).items() <= values.items()
         assert values["message.timestamp.type"] == "LogAppendTime"
     assert found[STATE][1]["cleanup.policy"] == "compact"
-    assert found[FACTS][1]["retention.ms"] == "-1"
+    assert found[FACTS][1]["cleanup.policy"] == "compact"
+    assert found[FACTS][1]["segment.ms"] == "3600000"
 
 
 def test_ensuring_twice_and_at_once_changes_nothing(kafka: KafkaConfig) -> None:
@@ -93,7 +94,7 @@ def test_a_facts_topic_with_several_partitions_is_refused(topics: KafkaConfig) -
     [
         (LIFECYCLE, {"message.timestamp.type": "CreateTime"}, "message.timestamp.type"),
         (STATE, {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}, "cleanup.policy"),
-        (FACTS, {"retention.ms": "1000", "message.timestamp.type": "LogAppendTime"}, "retention.ms"),
+        (FINDINGS, {"retention.ms": "1000", "message.timestamp.type": "LogAppendTime"}, "retention.ms"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_command_that_mends_it(
