@@ -69,15 +69,14 @@ def events(entries: int, hits: int, expire: bool) -> Iterator[Event]:
 
 
 def records(source: Iterator[Event]) -> Iterator[bytes]:
-    encoder = EnvelopeEncoder()
     batch: list[Event] = []
     for event in source:
         batch.append(event)
         if len(batch) == ENVELOPE:
-            yield encoder.encode(batch)
+            yield EnvelopeEncoder().encode(batch)
             batch = []
     if batch:
-        yield encoder.encode(batch)
+        yield EnvelopeEncoder().encode(batch)
 
 
 def speed(count: int) -> tuple[float, float]:
@@ -112,7 +111,7 @@ def memory(entries: int) -> tuple[float, float, float]:
     gc.collect()
     before = resident()
     for index, raw in enumerate(records(events(entries, 0, expire=False))):
-        # A decoder keeps the identities it has seen, which is no part of the judge.
+        # Encoder and decoder keep identities they have seen, which is no part of the judge.
         judge.batch(EnvelopeDecoder().decode(raw), index)
     gc.collect()
     used = (resident() - before) / entries
@@ -126,13 +125,14 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=550_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
     options = parser.parse_args()
-    judged, decoded = speed(options.events)
     out = sys.stdout.write
-    out(f"decode and judge  {judged:>10,.0f} events/s  (budget {BUDGET_EVENTS:,}; decoding alone {decoded:,.0f})\n")
+    # Memory first: what a fresh process has not yet given back would hide the growth.
     if options.entries:
         used, seconds, size = memory(options.entries)
         out(f"live entry        {used:>10,.0f} bytes     (budget {BUDGET_BYTES}; {options.entries:,} entries)\n")
         out(f"snapshot          {seconds:>10,.1f} s         ({size:,.0f} bytes an entry)\n")
+    judged, decoded = speed(options.events)
+    out(f"decode and judge  {judged:>10,.0f} events/s  (budget {BUDGET_EVENTS:,}; decoding alone {decoded:,.0f})\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from .ledger.addresses import COMMIT, NOT_READABLE
 from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
-from .ledger.rows import FINISHED, NOTHING_RARE, Row
+from .ledger.rows import FINISHED, NOTHING_RARE, Row, pack_key
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -52,7 +52,7 @@ def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: 
         way = ways.get(kind)
         if way is not None:
             table = tables.get(scope_of(event))
-            if way(event, event.body, None if table is None else table.get(event.key)):
+            if way(event, event.body, None if table is None else table.get(pack_key(event.key))):
                 counts[kind] += 1
                 last_run[1] = event.seq
                 if event.time_us > newest_us:

@@ -71,6 +71,7 @@ class Identities:
         self.domains: list[str] = []
         self.activated: list[bool] = []
         self._digests: list[bytes] = []
+        self._masks: dict[int, int] = {}
         self._made: dict[int, Identity] = {}
         self._by_value: dict[tuple[str | None, ...], int] = {}
         self._by_object: dict[int, tuple[Identity, Who]] = {}
@@ -85,6 +86,7 @@ class Identities:
             return seen[1]
         values = identity.__dict__
         mask, own = pack_own(_own_of(values))
+        mask = self._masks.setdefault(mask, mask)  # few values, one object each
         principal = values["principal"]
         who = Who(self.number(_shared_of(values)), mask, own, None if principal is None else intern(principal))
         if len(self._by_object) >= _OBJECTS_KEPT:

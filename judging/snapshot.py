@@ -18,7 +18,7 @@ from .interning import Packed, Who
 from .ledger.barriers import Barrier
 from .ledger.home import Held, Home
 from .ledger.lanes import Incarnations, Lane
-from .ledger.rows import NOTHING_RARE, Mark, Rare, Row, Scope
+from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row, Scope
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -209,7 +209,7 @@ def _unpack_rare(judge: "Judge", packed: Any) -> Rare:
     return rare
 
 
-def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
+def _unpack_row(judge: "Judge", scopes: list[Scope], profiles: dict[Any, Profile], packed: Any) -> Row:
     high, low, lane, time_us, identity, mask, own = packed[:7]
     principal, scope, key, kind, origin, tokens, size, digest, request = packed[7:16]
     return Row(
@@ -220,10 +220,8 @@ def _unpack_row(judge: "Judge", scopes: list[Scope], packed: Any) -> Row:
         mask=mask,
         own=_own(own),
         principal=None if principal is None else intern(principal),
-        scope=scopes[scope],
         key=key,
-        kind=kind,
-        origin=origin,
+        profile=profiles.setdefault((scope, kind, origin), Profile(scopes[scope], kind, origin)),
         tokens=judge.small(tokens),
         bytes=judge.small(size),
         packed=digest,
@@ -249,7 +247,8 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
         pairs = tuple((name, value) for name, value in where)
         home.barriers.add(Barrier(high << 64 | low, time_us, event_id, restart, frozenset(survivors), store, pairs))
     scopes = [Scope(*scope) for scope in packed["scopes"]]
-    rows = [_unpack_row(judge, scopes, row) for row in packed["rows"]]
+    profiles: dict[Any, Profile] = {}
+    rows = [_unpack_row(judge, scopes, profiles, row) for row in packed["rows"]]
     for numbers in packed["addresses"]:
         found = [rows[number] for number in numbers]
         table = home.addresses.tables.setdefault(found[0].scope, {})

@@ -130,7 +130,7 @@ class Trial:
                 case.who.principal or "",
                 creator.tenant_id,
                 row.event_id,
-                (row.key, hashlib.sha256(row.key.encode()).hexdigest(), *own.values()),
+                (row.key_text, hashlib.sha256(row.key_text.encode()).hexdigest(), *own.values()),
                 own.get("parent_digest", ""),
                 span_end(row.rare.span) or row.tokens,
             )

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from ..interning import Identities
 from .barriers import Barriers
-from .rows import Mark, Row, Scope
+from .rows import Digest, Mark, Row, Scope
 
 COMMIT = "commit"
 REPLACED = "replaced"
@@ -19,26 +19,27 @@ NOT_READABLE = frozenset({"failed", "aborted"})
 _ENDED_KEPT = 10_000
 _MARKS_KEPT = 64
 OWNERS_KEPT = 4
-Address = tuple[Scope, str]
+Address = tuple[Scope, Digest]
+Place = tuple[Scope, str]
 
 
 class Addresses:
     """Every entry of one home. The common address holds one row, others a list in order of creation."""
 
     def __init__(self, barriers: Barriers, identities: Identities) -> None:
-        self.tables: dict[Scope, dict[str, Row | list[Row]]] = {}
+        self.tables: dict[Scope, dict[Digest, Row | list[Row]]] = {}
         self.orphans: dict[Address, list[Mark]] = {}
         self.doubts: dict[Address, int] = {}
         self.ended: deque[tuple[int, Address]] = deque()
         self._barriers, self._identities = barriers, identities
 
-    def rows(self, scope: Scope, key: str) -> list[Row]:
+    def rows(self, scope: Scope, key: Digest) -> list[Row]:
         """The instances known at an address, oldest first."""
         table = self.tables.get(scope)
         found = table.get(key) if table is not None else None
         return [] if found is None else [found] if isinstance(found, Row) else found
 
-    def known(self, scope: Scope, key: str, order: int) -> list[Row]:
+    def known(self, scope: Scope, key: Digest, order: int) -> list[Row]:
         """The instances that an undisturbed run would still know at `order`: what had come by then, without what the
         latest create had pruned."""
         rows = [row for row in self.rows(scope, key) if row.order < order]
@@ -74,7 +75,7 @@ class Addresses:
         self._create(rows, row)
         table[row.key] = row if len(rows) == 1 else rows
 
-    def mark(self, scope: Scope, key: str, mark: Mark, *, late: bool, keep: bool) -> None:
+    def mark(self, scope: Scope, key: Digest, mark: Mark, *, late: bool, keep: bool) -> None:
         """A commit or an end reached an address."""
         rows = self.rows(scope, key)
         if late:
@@ -117,7 +118,7 @@ class Addresses:
         last = max(ended, key=lambda item: item[:2])[2] if ended else None
         return [row for row, end in ends if end is None or row is last]
 
-    def _apply(self, scope: Scope, key: str, rows: list[Row], mark: Mark) -> bool:
+    def _apply(self, scope: Scope, key: Digest, rows: list[Row], mark: Mark) -> bool:
         live = [row for row in rows if row.order < mark.order and row.end is None]
         live = [row for row in live if self._barriers.covering(row, mark.order, self._identities) is None]
         if mark.reason == COMMIT:
@@ -153,7 +154,7 @@ class Addresses:
             rows = [row for row in rows if row.identity < 0 or self._identities.domain(row.identity) == mark.domain]
         return rows
 
-    def _fold(self, scope: Scope, key: str, rows: list[Row], marks: list[Mark]) -> None:
+    def _fold(self, scope: Scope, key: Digest, rows: list[Row], marks: list[Mark]) -> None:
         """The address again from the start, every create and mark in order."""
         marks = [*marks, *self.orphans.pop((scope, key), [])]
         self.doubts.pop((scope, key), None)
@@ -185,7 +186,7 @@ class Places:
     """Physical slots of a home and who owned them, in order."""
 
     def __init__(self) -> None:
-        self.owners: dict[Address, list[Row]] = {}
+        self.owners: dict[Place, list[Row]] = {}
 
     def own(self, row: Row, *, keep: bool) -> None:
         owners = self.owners.setdefault((row.scope, row.rare.place), [])

@@ -6,7 +6,10 @@ from ...schemas.events import Create, Event
 from ..interning import Who
 from .home import scope_of
 from .lanes import Lane
-from .rows import NOTHING_RARE, Mark, Rare, Row, pack_digest
+from .rows import NOTHING_RARE, Mark, Profile, Rare, Row, Scope, pack_digest, pack_key
+
+_profiles: dict[tuple[Scope, str, str], Profile] = {}
+"""One object per value; what is lost here is only memory."""
 
 
 def new_row(event: Event, create: Create, order: int, lane: Lane, who: Who, small: Callable[[int], int]) -> Row:
@@ -19,16 +22,25 @@ def new_row(event: Event, create: Create, order: int, lane: Lane, who: Who, smal
         mask=who.mask,
         own=who.own,
         principal=who.principal,
-        scope=scope_of(event),
-        key=event.key,
-        kind=event.kind,
-        origin=event.key_origin,
+        key=pack_key(event.key),
+        profile=_profile(event),
         tokens=small(create.tokens),
         bytes=-1 if create.bytes is None else small(create.bytes),
         packed=pack_digest(create.payload_digest or ""),
         request_id=event.request_id,
         rare=_rare(event, create),
     )
+
+
+def _profile(event: Event) -> Profile:
+    scope = scope_of(event)
+    packed = (scope, event.kind, event.key_origin)
+    profile = _profiles.get(packed)
+    if profile is None:
+        if len(_profiles) > 65_536:
+            _profiles.clear()
+        profile = _profiles[packed] = Profile(*packed)
+    return profile
 
 
 def _rare(event: Event, create: Create) -> Rare:

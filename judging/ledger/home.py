@@ -8,7 +8,7 @@ from ..interning import Identities, Who
 from .addresses import Address, Addresses, Payloads, Places
 from .barriers import Barriers
 from .lanes import Incarnations, Lane
-from .rows import MEMORY, Row, Scope
+from .rows import MEMORY, Row, Scope, pack_key
 
 HELD_KEPT = 16_384
 RECENT_KEPT = 512
@@ -153,12 +153,12 @@ class Home:
         only where there is no other; and where there is none at all, a create that arrived later from another node
         but was made before the hit, as far as clocks can tell.
         """
-        scopes = self.scopes_for(event)
-        before = [row for scope in scopes for row in self.addresses.known(scope, event.key, order)]
+        scopes, key = self.scopes_for(event), pack_key(event.key)
+        before = [row for scope in scopes for row in self.addresses.known(scope, key, order)]
         likely = [row for row in before if row.lane.node == event.node or row.time_us <= event.time_us + skew_us]
         if before:
             return likely or before
-        rows = [row for scope in scopes for row in self.addresses.rows(scope, event.key)]
+        rows = [row for scope in scopes for row in self.addresses.rows(scope, key)]
         return [row for row in rows if row.lane.node != event.node and row.time_us <= event.time_us + skew_us][:1]
 
 
@@ -177,4 +177,5 @@ def scope_of(event: Event) -> Scope:
 
 
 def address_of(event: Event) -> Address:
-    return scope_of(event), event.key
+    """The event's scope and its packed key."""
+    return scope_of(event), pack_key(event.key)

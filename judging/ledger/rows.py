@@ -25,6 +25,14 @@ class Scope(NamedTuple):
     copy: str
 
 
+class Profile(NamedTuple):
+    """What many rows have in common, one object for all of them."""
+
+    scope: Scope
+    kind: str
+    origin: str
+
+
 class Mark:
     """A commit or an end: what it says, and what it says about which instance it means."""
 
@@ -107,16 +115,32 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     mask: int
     own: Packed
     principal: str | None
-    scope: Scope
-    key: str
-    kind: str
-    origin: str
+    key: Digest
+    profile: Profile
     tokens: int = 0
     bytes: int = -1
     packed: Digest = ""
     request_id: str = ""
     end: Mark | None = None
     rare: Rare = NOTHING_RARE
+
+    @property
+    def scope(self) -> Scope:
+        return self.profile.scope
+
+    @property
+    def kind(self) -> str:
+        return self.profile.kind
+
+    @property
+    def origin(self) -> str:
+        """Where its key comes from."""
+        return self.profile.origin
+
+    @property
+    def key_text(self) -> str:
+        """The store key, as events spell it."""
+        return self.key if isinstance(self.key, str) else self.key.hex()
 
     @property
     def event_id(self) -> str:
@@ -142,3 +166,14 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
 def pack_digest(digest: str) -> Digest:
     """A plain SHA-256 in half the memory; any other digest as it is."""
     return bytes.fromhex(digest) if len(digest) == 64 and ":" not in digest else digest
+
+
+def pack_key(key: str) -> Digest:
+    """A store key that is a plain SHA-256 in half the memory; any other key as it is."""
+    if len(key) != 64:
+        return key
+    try:
+        packed = bytes.fromhex(key)
+    except ValueError:
+        return key
+    return packed if packed.hex() == key else key
