@@ -45,6 +45,8 @@ class _Lines:
                         self._refuse(f"{path.name}:{number}", error)
 
     def _line(self, decoder: EnvelopeDecoder, raw: bytes, where: str) -> Iterator[Fact | Batch]:
+        if _is_about_a_run(raw):
+            return
         fact = _fact(raw)
         if fact is not None:
             yield fact
@@ -65,6 +67,23 @@ class _Wrapped(msgspec.Struct):
     fact: msgspec.Raw = msgspec.Raw()
 
 
+class _Told(msgspec.Struct):
+    recording: msgspec.Raw = msgspec.Raw()
+    answer: msgspec.Raw = msgspec.Raw()
+    v: msgspec.Raw = msgspec.Raw()
+
+
+def _is_about_a_run(raw: bytes) -> bool:
+    """Whether the line is one that `kvtrail demo --record` writes between the records, for people."""
+    if b'"recording"' not in raw and b'"answer"' not in raw:
+        return False
+    try:
+        told = msgspec.json.decode(raw, type=_Told)
+    except msgspec.DecodeError:
+        return False
+    return not bytes(told.v) and bool(bytes(told.recording) or bytes(told.answer))
+
+
 def _fact(raw: bytes) -> Fact | None:
     """The fact of a `{"fact": ...}` line, None for any other line."""
     if b'"fact"' not in raw:
@@ -83,9 +102,9 @@ def _fact(raw: bytes) -> Fact | None:
 def judge(paths: tuple[Path, ...], as_json: bool, retracted: bool) -> None:
     """Judge recorded histories offline.
 
-    PATHS are JSON Lines files (each line an envelope, a plain event, or {"fact": {...}}), scenario files in YAML, or
-    folders of them. Histories print their findings and incidents. Scenarios print expected and found, and the exit
-    status is 1 when one is wrong.
+    PATHS are JSON Lines files (each line an envelope, a plain event, or {"fact": {...}}; a recording of `kvtrail demo`
+    too), scenario files in YAML, or folders of them. Histories print their findings and incidents. Scenarios print
+    expected and found, and the exit status is 1 when one is wrong.
     """
     scenarios, histories = _sorted(paths)
     results = [_scenario(path) for path in scenarios]
@@ -131,7 +150,10 @@ def _scenario(path: Path) -> Result:
         document: Any = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise InvalidField(f"is not YAML ({error}).", field=path.name, remedy="Mend the file.") from None
-    return examine(parse_scenario(document, path.stem))
+    try:
+        return examine(parse_scenario(document, path.stem))
+    except BadInput as error:  # the other cases are judged all the same
+        return Result(id=path.stem, title="cannot be read", expected=(), found=(), wrong=(str(error),))
 
 
 def _print_json(results: list[Result], findings: list[Finding], incidents: list[Incident], refused: int) -> None:

@@ -12,8 +12,11 @@ from ..schemas.dimensions import TENSORS, Role
 from ..schemas.identity import DIMENSIONS, Identity
 from .interning import OWN, UNKNOWN, Carrier, Identities, unpack_own
 
-SETTLED_BY_TOKENS = frozenset({"template_digest", "template_id", "tool_schema_digest", "corpus_digest"})
-"""They reach a KV or state entry through its tokens alone: with equal token ids they cannot change it."""
+SETTLED_BY_TOKENS = frozenset(
+    {"template_digest", "template_id", "tool_schema_digest", "corpus_digest", "parent_digest", "block_digest"}
+)
+"""They reach a KV or state entry through its tokens alone, or are part of them: with equal token ids of the whole
+prefix they cannot change it."""
 DERIVED = frozenset({"parent_digest", "block_digest", "prefix_digest", "token_ids_digest"})
 """Digests computed over what other dimensions put into the prompt."""
 _ADAPTER = frozenset({"adapter_digest", "adapter_scale", "adapter_kind", "adapter_switch", "adapter_name"})
@@ -127,7 +130,8 @@ class Comparator:
         self._adapters(a, b, end, verdicts)
         if kind in TENSORS and (verdicts.get("prefix_digest") is False or verdicts.get("token_ids_digest") is False):
             for name in SETTLED_BY_TOKENS:
-                verdicts[name] = False
+                if verdicts.get(name):
+                    verdicts[name] = False
         for name in relevant:
             yields_to = DIMENSIONS[name].yields_to
             if yields_to and verdicts.get(yields_to) is not None:

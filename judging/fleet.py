@@ -30,7 +30,7 @@ class FleetJudge:
         self.findings = Findings(deployment, Identities())
         self.revisions = Revisions()
         self._keys: dict[str, dict[str, str]] = {}
-        self._pairs: dict[tuple[str, str, str], _Pair] = {}
+        self._pairs: dict[tuple[str, str], _Pair] = {}
         self._requests: dict[str, _Request] = {}
         self._walks: dict[tuple[str, str, str], _Walk] = {}
 
@@ -53,13 +53,13 @@ class FleetJudge:
         for node, key in keys.items():
             if node != seen.node:
                 one, two = sorted((node, seen.node))
-                pair = self._pairs.setdefault((seen.store, one, two), _Pair())
+                pair = self._pairs.setdefault((one, two), _Pair())
                 pair.count(seen, same=key == seen.key)
-                self._drift(seen.store, one, two, pair)
+                self._drift(one, two, pair)
         _bound(self._keys, SIGNATURES_KEPT)
 
-    def _drift(self, store: str, one: str, two: str, pair: "_Pair") -> None:
-        subject = f"drift:{store}/{one}/{two}"
+    def _drift(self, one: str, two: str, pair: "_Pair") -> None:
+        subject = f"drift:{one}/{two}"
         if pair.different < self.settings.drift_threshold or pair.different <= pair.same:
             self.revisions.put(finding_id(subject), None, "the nodes agree more often than not")
             return
@@ -69,7 +69,6 @@ class FleetJudge:
             Severity.LOW,
             f"{one} and {two} give the same content different keys",
             time_us=pair.first_us,
-            store=store,
             evidence=pair.evidence,
         )
         self.revisions.put(finding.id, finding, "more of the same")

@@ -179,3 +179,9 @@ def span_end(span: str) -> int | None:
     """Where a span such as `1056`, `0-1056` or `0:1056` ends, in tokens."""
     tail = span.replace(":", "-").rpartition("-")[2]
     return int(tail) if tail.isdecimal() else None
+
+
+def span_bounds(span: str) -> tuple[int, int] | None:
+    """Where a span such as `512-1056` begins and ends; None where it does not say both."""
+    start, _, end = span.replace(":", "-").partition("-")
+    return (int(start), int(end)) if start.isdecimal() and end.isdecimal() else None

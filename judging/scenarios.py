@@ -124,6 +124,17 @@ def parse_scenario(document: Any, name: str = "scenario") -> Scenario:
     """A scenario from its parsed YAML document. Raises `InvalidField` naming what is wrong."""
     if not isinstance(document, dict) or not isinstance(document.get("history"), str):
         raise InvalidField("is no scenario: it has no history.", field=name, remedy="See tests/catalogue/FORMAT.md.")
+    try:
+        return _parsed(document, name)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidField(
+            f"says something that no event can hold ({type(error).__name__}).",
+            field=name,
+            remedy="See tests/catalogue/FORMAT.md.",
+        ) from error
+
+
+def _parsed(document: dict[str, Any], name: str) -> Scenario:
     steps = _records(document["history"], name)
     labels = {record.id: at for at, record in steps if isinstance(record, Event)}
     settings: dict[str, Any] = dict(document.get("settings") or {})
@@ -232,6 +243,7 @@ class _Homes:
             if oldest is None or _natural(line.incarnation) < _natural(oldest):
                 self._oldest[line.node] = line.incarnation
         self._implied = {node for node, oldest in self._oldest.items() if first[node, oldest].type != "node_start"}
+        self._first = {node: first[node, oldest] for node, oldest in self._oldest.items()}
         self._seqs = self._number(lines)
 
     def _number(self, lines: list[Line]) -> dict[tuple[str, str, int, str], int]:
@@ -336,8 +348,7 @@ class _Homes:
             case "invalidate":
                 return _invalidate(line, op_id)
             case "node_start":
-                oldest = self._oldest[line.node] == line.incarnation
-                return NodeStart(surviving_tiers=() if oldest else ("nvme",))
+                return NodeStart(surviving_tiers=() if line is self._first[line.node] else ("nvme",))
             case "request_end":
                 return RequestEnd(parts_required=_parts(given))
         raise InvalidField("is no type of event.", field="type", remedy="See tests/catalogue/FORMAT.md.")

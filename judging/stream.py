@@ -81,13 +81,14 @@ class StreamWatch:
             event.store, held.append_us, event.time_us
         ):
             return
+        store = event.store if event.tier == "shared" else ""  # a node's own tiers are one namespace
         finding = self.findings.about(
-            f"namespace:{event.store}/{event.kind}",
+            f"namespace:{store}/{event.kind}",
             "KEY_CLIENT_CONTROLLED",
             Severity.MEDIUM,
-            f"requesters choose the keys of {event.kind} entries" + (f" in {event.store}" if event.store else ""),
+            f"requesters choose the keys of {event.kind} entries" + (f" in {store}" if store else ""),
             time_us=event.time_us,
-            store=event.store,
+            store=store,
             kind=event.kind,
             evidence=(event.id,),
         )

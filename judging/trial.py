@@ -19,6 +19,12 @@ from .rules import CREATE_RULES, HIT_RULES
 from .verdicts import SERVED, Context, CreateCase, HitCase, Verdict
 
 
+def readable(row: Row, order: int) -> bool:
+    """Whether the row was never pending, or had been committed by `order`."""
+    commit = row.rare.commit
+    return not row.rare.pending or (commit is not None and commit.order < order)
+
+
 class Trial:
     """Matches, applies the rules and puts the result among the revisions."""
 
@@ -179,6 +185,7 @@ class Trial:
                 ended.append((end.order, row, end))
         domain = context.identities.domain(held.identity)
         if live:
+            live = [row for row in live if readable(row, order)] or live
             own = [row for row in live if context.identities.domain(row.identity) == domain]
             return max(own or live, key=lambda row: row.order), None
         if not ended:

@@ -105,11 +105,15 @@ class Addresses:
         return self._identities.domain(row.identity), row.rare.version
 
     def _create(self, rows: list[Row], row: Row) -> None:
+        if not row.rare.pending:  # until its commit, what it will replace is what is read
+            self._replace(rows, row, row.order, row.time_us)
+        rows.append(row)
+
+    def _replace(self, rows: list[Row], row: Row, order: int, time_us: int) -> None:
         slot = self._slot(row)
         for other in rows:
-            if other.end is None and self._slot(other) == slot:
-                other.end = Mark(row.order, row.time_us, REPLACED, row.lane)
-        rows.append(row)
+            if other is not row and other.end is None and other.order < row.order and self._slot(other) == slot:
+                other.end = Mark(order, time_us, REPLACED, row.lane)
 
     def _pruned(self, rows: list[Row], order: int) -> list[Row]:
         """What lives, and what ended last."""
@@ -126,6 +130,7 @@ class Addresses:
             meant = self._meant(waiting, mark)
             if meant:
                 meant[-1].rare.commit = mark
+                self._replace(rows, meant[-1], mark.order, mark.time_us)
             return bool(meant)
         if mark.reason in NOT_READABLE:
             live = [row for row in live if row.rare.pending and row.rare.commit is None] or live

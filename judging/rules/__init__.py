@@ -4,7 +4,7 @@ from ..verdicts import CreateRule, HitRule
 from .accounting import computed, reused
 from .completeness import unmatched
 from .creation import caching_forbidden, contradicts_key, incomplete, place_taken, underspecified_key
-from .identity import identity
+from .identity import identity, position
 from .lifecycle import age, expired, failed, invalidated, uncommitted
 from .registry import RULES, Rule
 from .storage import component, payload, stale_handle
@@ -15,6 +15,7 @@ HIT_RULES: tuple[HitRule, ...] = (
     payload,
     component,
     identity,
+    position,
     uncommitted,
     failed,
     invalidated,

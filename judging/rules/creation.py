@@ -47,6 +47,8 @@ def place_taken(case: CreateCase) -> Verdict | None:
     ]
     if not owners or owners[-1].key == row.key:
         return None
+    if (owners[-1].kind, owners[-1].rare.part) != (row.kind, row.rare.part):
+        return None  # pools of their own
     if case.home.addresses.end_of(owners[-1], case.order) is not None:
         return None
     return Verdict(

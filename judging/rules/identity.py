@@ -1,9 +1,10 @@
 """Identity: what was served is not what was asked for, or not for whom it was made."""
 
-from ...schemas.dimensions import Severity
+from ...schemas.dimensions import TENSORS, Severity
 from ...schemas.facts import AdapterFact, AliasFact, CorpusFact, Fact, PolicyFact, TemplateFact, WeightsFact
 from ...schemas.identity import DIMENSIONS, Identity
 from ..comparison import DERIVED
+from ..interning import span_bounds
 from ..verdicts import HitCase, Verdict, uncovered
 
 CROSS_TENANT = "CROSS_TENANT_REUSE"
@@ -195,3 +196,20 @@ class _Cause:
             differing=plain.differing,
             facts=tuple(fact_id for fact_id, _ in since),
         )
+
+
+def position(case: HitCase) -> Verdict | None:
+    """Tensors of one span were used for tokens outside it: position is part of what they mean."""
+    row, event = case.row, case.event
+    if row is None or event.kind not in TENSORS:
+        return None
+    stored, asked = span_bounds(row.rare.span), span_bounds(event.span)
+    if stored is None or asked is None or (stored[0] <= asked[0] and asked[1] <= stored[1]):
+        return None
+    foreign = case.comparison.tenant or case.comparison.domain
+    return Verdict(
+        cause="KEY_COLLISION",
+        severity=Severity.CRITICAL if foreign else Severity.HIGH,
+        title=f"tokens {stored[0]}-{stored[1]} were used for {asked[0]}-{asked[1]}",
+        differing=case.differing(),
+    )

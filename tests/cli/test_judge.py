@@ -59,6 +59,15 @@ def test_bad_lines_are_named_and_the_rest_is_judged(tmp_path: Path) -> None:
     assert "1 finding(s), 1 incident(s), 2 refused" in result.stdout
 
 
+def test_a_scenario_that_cannot_be_read_is_wrong_and_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(RIGHT)
+    (tmp_path / "b.yaml").write_text(RIGHT.replace("hit K acme", "hit K acme {tokens=many}"))
+    (tmp_path / "c.yaml").write_text(RIGHT.replace("hit K", "kick K"))
+    result = CliRunner().invoke(judge, [str(tmp_path)])
+    assert result.exit_code == 1
+    assert "1 of 3 cases right" in result.output and "c.n1:2.type: is no type of event." in result.output
+
+
 def test_a_wrong_scenario_is_shown_and_fails(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(RIGHT)
     assert CliRunner().invoke(judge, [str(tmp_path)]).exit_code == 0
@@ -67,3 +76,14 @@ def test_a_wrong_scenario_is_shown_and_fails(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "WRONG    unexpected n1:2 WEIGHTS_MISMATCH high" in result.output
     assert "1 of 2 cases right" in result.output
+
+
+def test_a_recording_of_the_demo_is_judged_without_what_it_says_to_people(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b'{"recording":{"v":1}}\n' + lines(packed=True) + b'\n{"answer":{"text":"30 days"}}\n')
+    result = CliRunner().invoke(judge, [str(path)])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "1 finding(s), 1 incident(s)\n" in result.stdout
+    # A record is never taken for one of them, whatever it holds.
+    path.write_bytes(b'{"recording":{},"v":7}\n')
+    assert "refused: v: is not known here." in CliRunner().invoke(judge, [str(path)]).stderr
