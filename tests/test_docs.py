@@ -35,7 +35,7 @@ def test_commands_and_targets_exist(page: Path) -> None:
     text = page.read_text()
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *FENCE.findall(text)])
-    assert set(re.findall(r"\bkvtrail ([a-z]+)\b", code)) <= COMMANDS.keys()
+    assert set(re.findall(r"\bkvtrail ([a-z]+(?:-[a-z]+)*)\b", code)) <= COMMANDS.keys()
     assert set(re.findall(r"^(?:\$ )?make ([a-z-]+)\b", code, re.MULTILINE)) <= set(targets)
 
 
