@@ -170,6 +170,7 @@ class _Walk:
     def __init__(self) -> None:
         self.entries: dict[str, None] = {}
         self.names: dict[str, None] = {}
+        """What a child of the last step's entries may call its parent."""
         self.steps: deque[tuple[int, str]] = deque()
         self.last = ""
         self.deepest = 0
@@ -180,14 +181,15 @@ class _Walk:
             return False
         further = self._further(seen)
         self.entries[seen.entry] = None
-        self.names.update(dict.fromkeys(name for name in seen.names if name and name != seen.parent))
         self.deepest = max(self.deepest, seen.depth)
         _bound(self.entries, 4096)
-        _bound(self.names, 16_384)
         request = seen.request_id or seen.event_id
+        names = dict.fromkeys(name for name in seen.names if name and name != seen.parent)
+        if request == self.last:
+            self.names.update(names)
         if not further or request == self.last:
             return False
-        self.last = request
+        self.last, self.names = request, names
         self.steps.append((seen.time_us, seen.event_id))
         while self.steps and self.steps[0][0] < seen.time_us - WINDOW_US:
             self.steps.popleft()
