@@ -6,35 +6,60 @@ was accepted before it, so that each lane's numbers jump at the right place and 
 
 Nothing here needs a lock while events are accepted: `deque.append` and `deque.popleft` are atomic, and only the
 sender changes `staged`. The lock guards the books of drops and refusals, is held for a few additions, never across
-I/O, and never while logging.
+I/O, and never while logging. Standard library only.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from ..schemas.events import Body
-from ..schemas.identity import Identity
 from .tally import Tally
+
+if TYPE_CHECKING:
+    from ..schemas.events import Body
+    from ..schemas.identity import Identity
+
+    Item = tuple[
+        int, Body, str, Identity | None, str, str, str, int, str, str, str, str, str, str, str, int | None, str, str
+    ]
+    """One accepted call: time in ns, body, key, identity, store, tier, owner, rank, copy, key origin, kind, part, span,
+    entry version, place, generation, request id, trace id."""
+else:
+    Item = tuple
 
 NEVER = 2**62
 """An alarm that no queue length reaches."""
 
-Item = tuple[
-    int, Body, str, Identity | None, str, str, str, int, str, str, str, str, str, str, str, int | None, str, str
-]
-"""One accepted call: time in ns, body, key, identity, store, tier, owner, rank, copy, key origin, kind, part, span,
-entry version, place, generation, request id, trace id."""
 
-
-class Loss(Struct):
+class Loss:
     """Events dropped at this position, by home. Grows for as long as it is the newest thing in the queue."""
 
-    homes: dict[str, int]
+    __slots__ = ("homes",)
+
+    def __init__(self) -> None:
+        self.homes: dict[str, int] = {}
+
+
+class Flush:
+    """Waits until every event accepted before it is acknowledged, or will never be."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self._lanes = 0
+
+    def expect(self, lanes: int) -> None:
+        """The number of lanes that had something to send."""
+        self._lanes = lanes
+        if lanes == 0:
+            self.done.set()
+
+    def arrived(self) -> None:
+        """One lane has come this far."""
+        self._lanes -= 1
+        if self._lanes == 0:
+            self.done.set()
 
 
 class Buffer:
@@ -121,7 +146,7 @@ class Buffer:
                 return
             loss = self._loss
             if loss is None or self._last() is not loss:
-                loss = self._loss = Loss({})
+                loss = self._loss = Loss()
                 self._foreign += 1
                 self.queue.append(loss)
             for home in homes:

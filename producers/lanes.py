@@ -70,15 +70,24 @@ class Lane:
 
 
 class Packer:
-    """Makes records of a lane's oldest events. `refuse(field, message)` is called for each that no event can hold."""
+    """Makes records of a lane's oldest events. `refuse(field, message)` is called for each that no event can hold.
+
+    Such an event is left out and costs no number, unless `stand_in` gives another one for its number.
+    """
 
     def __init__(
-        self, node: str, incarnation: str, config: PublisherConfig, refuse: Callable[[str, str], None]
+        self,
+        node: str,
+        incarnation: str,
+        config: PublisherConfig,
+        refuse: Callable[[str, str], None],
+        stand_in: Callable[[Item], Item] | None = None,
     ) -> None:
         self.node = node
         self.incarnation = incarnation
         self._config = config
         self._refuse = refuse
+        self._stand_in = stand_in
         self._writer = Writer(node, incarnation)
         self._decoder = EnvelopeDecoder()
 
@@ -105,7 +114,7 @@ class Packer:
         first = lane.given + 1
         record = self._encoded(lane, items)
         if record is None:
-            items = [item for item in items if self._takes(lane, item)]
+            items = [kept for item in items if (kept := self._taken(lane, item)) is not None]
             if not items:
                 return None
             record = self._encoded(lane, items)
@@ -116,7 +125,9 @@ class Packer:
         while len(record) > self._config.envelope_bytes:
             if len(items) == 1:
                 self._turn_down(lane, f"{_type(items[0])}.size", "is larger than an envelope may be.")
-                return None
+                if self._stand_in is None:
+                    return None
+                return Packed(self._writer.write(lane.home, first, [self._stand_in(items[0])]), first, first)
             half = len(items) // 2
             lane.pending.extendleft(reversed(items[half:]))
             items = items[:half]
@@ -129,6 +140,11 @@ class Packer:
             return self._writer.write(lane.home, lane.given + 1, items)
         except Exception:  # whatever a caller put there: the slow path finds it and names the field
             return None
+
+    def _taken(self, lane: Lane, item: Item) -> Item | None:
+        if self._takes(lane, item):
+            return item
+        return None if self._stand_in is None else self._stand_in(item)
 
     def _takes(self, lane: Lane, item: Item) -> bool:
         """Whether an event can be made of this item; if not, it is refused by the name of its field."""

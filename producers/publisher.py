@@ -4,11 +4,7 @@ Every call is synchronous, may come from any thread, and costs a few microsecond
 one tuple to a bounded buffer. It never waits, never raises, never logs. A sender thread does everything else.
 """
 
-import atexit
 import errno
-import os
-import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,22 +14,17 @@ from ..schemas.config import KafkaConfig, PublisherConfig
 from ..schemas.errors import ConfigError
 from ..schemas.events import Tier
 from ..schemas.homes import node_home
-from .buffer import Buffer, Item, TalliedBuffer
+from .buffer import Buffer, Flush, Item, TalliedBuffer
 from .calls import LifecycleCalls
+from .exits import close_with_worker, forget, keep
+from .incarnation import new_incarnation
 from .lanes import homes_of
-from .sender import Flush, Sender
+from .sender import Sender
 from .spool import Spool
 from .spooled import SpooledTransport
 from .stats import PublisherStats
 from .telling import log
 from .transport import Line, Transport
-
-_live: set["LifecyclePublisher"] = set()
-
-
-def new_incarnation() -> str:
-    """A name for one process start: later ones sort behind earlier ones, no two are equal."""
-    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
 
 
 class LifecyclePublisher(LifecycleCalls):
@@ -70,7 +61,7 @@ class LifecyclePublisher(LifecycleCalls):
         self._clock = clock_ns
         self._closed = False
         self._open(transport, incarnation or new_incarnation())
-        _live.add(self)
+        keep(self)
         if surviving_tiers is not None:
             self.node_start(surviving_tiers, version=version)
 
@@ -112,7 +103,7 @@ class LifecyclePublisher(LifecycleCalls):
         `closed`. True when everything was acknowledged. Called at interpreter exit for whoever forgets it."""
         if not self._closed:
             self._closed = True
-            _live.discard(self)
+            forget(self)
             self._buffer.close()
             if self._sender is None and self._buffer.queue:
                 self._ring()
@@ -167,7 +158,7 @@ class LifecyclePublisher(LifecycleCalls):
         self._starting = threading.Lock()
         if start:
             self._sender = Sender(self.node, incarnation, self._buffer, self._line, self.config)
-            _close_with_worker(self)
+            close_with_worker(self)
         else:
             self._buffer.alarm = 1
 
@@ -201,10 +192,10 @@ class LifecyclePublisher(LifecycleCalls):
                 except RuntimeError:  # the system gives no more threads: the next event tries again
                     self._buffer.alarm = 1
                     return False
-                _close_with_worker(self)
+                close_with_worker(self)
         return True
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """In the child: nothing of the parent's sender is touched, and what the parent buffered is the parent's to
         send. The old objects are kept, since finalising them would close what both processes share."""
         _inherited.append((self._sender, self._transport, self._buffer, self._line))
@@ -214,29 +205,3 @@ class LifecyclePublisher(LifecycleCalls):
 
 
 _inherited: list[object] = []
-
-
-def _close_all() -> None:
-    for publisher in list(_live):
-        publisher.close()
-
-
-def _close_with_worker(publisher: LifecyclePublisher) -> None:
-    """A worker of multiprocessing ends without running atexit's handlers, only its own, which it forgets when it
-    begins: so they are set when a worker begins to publish, and again when one that has a publisher begins."""
-    if "multiprocessing.process" in sys.modules:
-        from multiprocessing.process import parent_process
-        from multiprocessing.util import Finalize, register_after_fork
-
-        if parent_process() is not None:
-            Finalize(None, publisher.close, exitpriority=0)
-        register_after_fork(publisher, lambda ours: Finalize(None, ours.close, exitpriority=0))
-
-
-def _fork_all() -> None:
-    for publisher in list(_live):
-        publisher._after_fork()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_fork_all)

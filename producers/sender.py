@@ -15,7 +15,7 @@ from typing import Any
 from ..schemas.config import PublisherConfig
 from ..schemas.events import NodeStart
 from ..schemas.homes import node_home
-from .buffer import NEVER, Buffer, Item, Loss
+from .buffer import NEVER, Buffer, Flush, Item, Loss
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
 from .spooled import SpooledTransport
 from .telling import Teller, log
@@ -29,26 +29,6 @@ STAGED_AT_ONCE = 64
 """The count of staged events may lag behind by this many while the buffer is emptied."""
 STOP_S = 1.0
 """What closing the transport may take beyond the deadline of `close`."""
-
-
-class Flush:
-    """Waits until every event accepted before it is acknowledged, or will never be."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self._lanes = 0
-
-    def expect(self, lanes: int) -> None:
-        """The number of lanes that had something to send."""
-        self._lanes = lanes
-        if lanes == 0:
-            self.done.set()
-
-    def arrived(self) -> None:
-        """One lane has come this far."""
-        self._lanes -= 1
-        if self._lanes == 0:
-            self.done.set()
 
 
 class Loop(asyncio.SelectorEventLoop):

@@ -7,24 +7,21 @@ behind its last number, so that what a kill swallowed shows as a gap of that lan
 """
 
 import errno
-import hashlib
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from ..schemas.errors import ConfigError
 from .lanes import heartbeat
 from .packing import Writer
 from .segments import SEGMENT_BYTES, Frame, Segments
-from .tally import End, Head, Tally, read_ends, read_head, take
+from .tally import TALLY, End, Head, Tally, folder_name, read_ends, read_head, take
 from .telling import log
 from .transport import TransportError
 
-TALLY = "tally"
 GROUP = 16
 """Records of different homes that may be on their way from the spool at once."""
 
@@ -121,7 +118,7 @@ class Spool:
         """Lanes of killed processes whose end was declared."""
         self._max_bytes = max_bytes
         self._segment_bytes = min(segment_bytes, max(1, max_bytes // 4))
-        self._node_folder = root / _folder_name(node)
+        self._node_folder = root / folder_name(node)
         self._tails: list[Frame] = []
         self._tails_of: Folder | None = None
         path = self._node_folder / incarnation
@@ -273,8 +270,3 @@ def tails(head: Head, ends: Iterable[End], clock_ns: Callable[[], int] = time.ti
         item = heartbeat(clock_ns(), end.home, "the process ended before everything was sent")
         frames.append(Frame(end.home, end.last + 1, end.last + 1, writer.write(end.home, end.last + 1, [item])))
     return frames
-
-
-def _folder_name(node: str) -> str:
-    name = "n-" + quote(node, safe="")
-    return name if len(name) <= 200 else "h-" + hashlib.sha256(node.encode()).hexdigest()

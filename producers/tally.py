@@ -9,6 +9,7 @@ has been written. Who holds the file's lock is alive.
 """
 
 import fcntl
+import hashlib
 import json
 import mmap
 import os
@@ -16,8 +17,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 SLOTS = 8_192
+TALLY = "tally"
+"""The file's name in an incarnation's folder."""
 _BYTES = SLOTS * 8
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -47,12 +51,13 @@ class Marks:
 class Tally:
     """The counts of one incarnation. Raises `OSError` when its file cannot be made."""
 
-    def __init__(self, path: Path, node: str, incarnation: str) -> None:
+    def __init__(self, path: Path, node: str, incarnation: str, *, mode: int = 0o600) -> None:
         self.path = path
         # Under its own name only when it is whole and locked: whoever finds it earlier would take it for an orphan.
         making = path.with_name(path.name + ".new")
-        self._descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, mode)
         try:
+            os.fchmod(self._descriptor, mode)  # whatever the umask is
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Room is taken now: a page that could not be had later would kill the process that touches it.
             os.posix_fallocate(self._descriptor, 0, _BYTES)
@@ -188,6 +193,12 @@ def read_ends(path: Path) -> list[End]:
     return [End(home, last, safe.get(home, 0)) for home, last in given.items()]
 
 
+def folder_name(node: str) -> str:
+    """The folder of a node, in which each incarnation has its own."""
+    name = "n-" + quote(node, safe="")
+    return name if len(name) <= 200 else "h-" + hashlib.sha256(node.encode()).hexdigest()
+
+
 def _mapped(path: Path) -> "memoryview[int]":
     # Opened on its own: a mapping keeps its descriptor, and with that it would keep the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -195,15 +206,6 @@ def _mapped(path: Path) -> "memoryview[int]":
         return memoryview(mmap.mmap(descriptor, _BYTES)).cast("Q")
     finally:
         os.close(descriptor)
-
-
-def is_alive(path: Path) -> bool:
-    """Whether the process that made a tally still runs. A file that is gone belongs to nobody."""
-    descriptor = take(path)
-    if descriptor is None:
-        return path.exists()
-    os.close(descriptor)
-    return False
 
 
 def take(path: Path) -> int | None:

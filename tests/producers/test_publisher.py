@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kvtrail.producers.incarnation import new_incarnation
 from kvtrail.producers.memory import MemoryTransport
-from kvtrail.producers.publisher import LifecyclePublisher, new_incarnation
+from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.transport import RecordRejected
 from kvtrail.schemas.config import PublisherConfig
 from kvtrail.schemas.errors import ConfigError
