@@ -13,11 +13,12 @@ from aiokafka.errors import KafkaError
 
 from ..audit import wording
 from ..audit.render import details, operation
-from ..schemas.config import KafkaConfig, load_config
+from ..schemas.config import KafkaConfig
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BrokerError
 from ..schemas.events import EVENT_TYPES, Event
 from ..schemas.topics import LIFECYCLE
+from .local.running import current_config
 
 _POLL_MS = 200
 _PATIENCE_S = 10.0
@@ -74,7 +75,7 @@ def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int,
             click.echo(line)
 
     try:
-        asyncio.run(_tail(load_config().kafka, wanted, last, follow, tell))
+        asyncio.run(_tail(current_config().kafka, wanted, last, follow, tell))
     except KeyboardInterrupt:
         pass
     except (KafkaError, OSError, TimeoutError) as error:

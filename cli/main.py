@@ -19,6 +19,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "investigate": ("investigate", "Who was served what, where it came from, and who else was hit."),
     "findings": ("findings", "List findings and incidents."),
     "events": ("events", "Look at the event stream."),
+    "hit-rate": ("hit_rate", "Hit rates, from lookups as nodes counted them."),
+    "facts": ("facts", "Tell what the fleet knows, or list what was told."),
+    "epoch": ("epoch", "Put everything that was cached before now out of use."),
     "config": ("config", "Check and print the configuration."),
     "init": ("init", "Create the topics and the schema, before any worker starts."),
     "detect": ("detect", "Run a detector worker."),
@@ -28,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alive": ("alive", "Health check of a worker: is it in its consumer group?"),
     "dashboards": ("dashboards", "Write or push the Grafana dashboards and alert rules."),
 }
-"""Command -> (module in this room, help). The module has a click command of the same name."""
+"""Command -> (module in this room, help). The module has a click command of the same name, `_` for `-`."""
 
 EXTRAS = {
     "faust": "streams",
@@ -67,7 +70,7 @@ class Lazy(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
-        command = getattr(module, name)
+        command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

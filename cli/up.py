@@ -1,5 +1,6 @@
 """`kvtrail up`: the local stack until stopped."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -39,10 +40,16 @@ def up(path: Path | None, fresh: bool) -> None:
 
 
 def announce(stack: LocalStack, took_s: float) -> None:
-    """Where everything is."""
+    """Where everything is; on a terminal, with a link that signs in to the console."""
+    from ..audit.console.server import console_link
+
     config = stack.config
     say(f"kvtrail is up ({took_s:.1f} s)", style="green")
     say(f"  console     http://{config.serve.host}:{config.serve.port}")
+    if sys.stdout.isatty():  # a link signs in: it belongs on a screen, not in a log
+        say(f"  sign in     {console_link(config)} (once, within ten minutes; then: kvtrail serve --link)")
+    else:
+        say("  sign in     with the link that `kvtrail serve --link` prints")
     say(f"  Kafka       {config.kafka.bootstrap}")
     say(f"  ClickHouse  {config.clickhouse.url} (database {config.clickhouse.database})")
     say(f"  data, logs  {stack.directory}")

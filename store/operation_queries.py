@@ -5,7 +5,20 @@ from functools import partial
 from ..schemas.dead_letters import DeadLetter
 from ..schemas.facts import Fact
 from .query import FAR_PAST_US, Query
-from .results import Duplicate, Gap, HitRate, Lag, LaneInterval, Latency, Rate, Refusals, StoredUntil, struct
+from .results import (
+    Duplicate,
+    Gap,
+    HitRate,
+    Lag,
+    LaneInterval,
+    Latency,
+    LookupTotal,
+    Rate,
+    Refusals,
+    StoredUntil,
+    Unaccounted,
+    struct,
+)
 from .rows import dead_letter_from_row, fact_from_row
 
 RATES = Query(
@@ -29,6 +42,41 @@ FROM lookups AS l WHERE minute >= toDateTime(intDiv({since_us:Int64}, 1000000), 
   AND minute <= toDateTime(intDiv({until_us:Int64}, 1000000), 'UTC')
 GROUP BY minute, tenant_id ORDER BY minute, tenant_id""",
     partial(struct, kind=HitRate),
+)
+LOOKUPS = Query(
+    "lookups",
+    "Lookups as nodes counted them, by any of tenant, template, model and tier; the busiest first.",
+    """SELECT if({by_tenant:UInt8} = 1, l.tenant_id, '') AS tenant,
+  if({by_template:UInt8} = 1, l.template_id, '') AS template,
+  if({by_model:UInt8} = 1, l.model_id, '') AS model, if({by_tier:UInt8} = 1, l.tier, '') AS tier_name,
+  sum(l.hit) AS hit, sum(l.partial) AS partial, sum(l.miss) AS miss, sum(l.bypassed) AS bypassed
+FROM lookups AS l
+WHERE minute >= toStartOfMinute(toDateTime(intDiv({since_us:Int64}, 1000000), 'UTC'))
+  AND minute <= toDateTime(intDiv({until_us:Int64}, 1000000), 'UTC')
+GROUP BY tenant, template, model, tier_name
+ORDER BY hit + partial + miss + bypassed DESC, tenant, template, model, tier_name""",
+    partial(struct, kind=LookupTotal),
+    {"by_tenant": 0, "by_template": 0, "by_model": 0, "by_tier": 0},
+)
+LOOKUPS_UNACCOUNTED = Query(
+    "lookups_unaccounted",
+    "What may have held counts of lookups and is not stored, in lanes of nodes' own homes heard of since `since_us`.",
+    """SELECT sum(gap) AS missing, uniqExactIf((node, incarnation), gap > 0) AS lanes, sum(refused) AS refused,
+  any(quiet) AS quiet_nodes
+FROM (
+  SELECT node, incarnation, append_time, toUInt64(n_rejects) AS refused,
+    greatest(0, toInt64(first_seq) - 1 - toInt64(max(last_seq) OVER (PARTITION BY node, incarnation
+      ORDER BY first_seq, last_seq, k_offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))) AS gap
+  FROM evidence WHERE first_seq > 0 AND home = concat('n:', node) AND (node, incarnation) IN (
+    SELECT node, incarnation FROM evidence WHERE append_time >= fromUnixTimestamp64Micro({since_us:Int64}))
+) AS records CROSS JOIN (
+  SELECT count() AS quiet FROM (
+    SELECT node FROM events WHERE type IN ('hit', 'lookups')
+      AND append_time >= fromUnixTimestamp64Micro({since_us:Int64})
+    GROUP BY node HAVING countIf(type = 'lookups') = 0)
+) AS others
+WHERE append_time >= fromUnixTimestamp64Micro({since_us:Int64})""",
+    partial(struct, kind=Unaccounted),
 )
 INGESTION_LAG = Query(
     "ingestion_lag",

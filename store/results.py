@@ -125,6 +125,29 @@ class HitRate(Struct, frozen=True):
     bypassed: int
 
 
+class LookupTotal(Struct, frozen=True):
+    """Lookups of one group; what was not grouped by is empty, and so is what a node did not say."""
+
+    tenant: str
+    template: str
+    model: str
+    tier_name: str
+    hit: int
+    partial: int
+    miss: int
+    bypassed: int
+
+
+class Unaccounted(Struct, frozen=True):
+    """Events that may have held counts of lookups. `missing`: numbers of `lanes` lanes that never came; `refused`:
+    dead letters; `quiet_nodes`: nodes that report hits and no lookups."""
+
+    missing: int
+    lanes: int
+    refused: int
+    quiet_nodes: int
+
+
 class Lag(Struct, frozen=True):
     """How far behind Kafka the store is, by partition, over the records of the window asked for."""
 

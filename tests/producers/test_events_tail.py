@@ -6,14 +6,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from kvtrail.cli.events import tail
+from kvtrail.cli.local.running import alone, publish
 from kvtrail.cli.main import main
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.publisher import LifecyclePublisher
-from kvtrail.schemas.config import KafkaConfig
+from kvtrail.schemas.config import Config, KafkaConfig
 from kvtrail.schemas.envelope import EnvelopeDecoder
 from kvtrail.schemas.identity import Identity
 
@@ -54,6 +56,16 @@ def test_everything_is_one_line_an_event(history: KafkaConfig) -> None:
     assert "  key=9f3c1a9f3c1a9f3c…  tenant=northwind  template=support_v7  tokens=8992  ttl=300s  tier=nvme" in created
     assert any("node.start" in line and "survives=nothing" in line for line in shown)
     assert "refused" in shown[-1] and "is not JSON" in shown[-1] and "\x1b" not in shown[-1]
+
+
+def test_the_running_local_stack_is_found(
+    history: KafkaConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KVTRAIL_KAFKA__BOOTSTRAP")
+    monkeypatch.setenv("KVTRAIL_LOCAL__DIRECTORY", str(tmp_path))
+    with alone(tmp_path):
+        publish(tmp_path, Config(kafka=history))
+        assert len(lines("--last", "5")) == 5
 
 
 def test_filters_find_what_is_far_back(history: KafkaConfig) -> None:

@@ -318,3 +318,29 @@ def test_a_day_of_a_tenant_reads_few_granules(large: tuple[Client, Event]) -> No
     read, total = granules(client, sql, {"t": "tenant-3"})
     assert total >= 40
     assert read <= 3
+
+
+def test_lookups_are_grouped_as_asked_and_say_what_they_lack(seeded: Seeded) -> None:
+    client, lookups = seeded.client, seeded.by_type["lookups"]
+    window = {"since_us": lookups.time_us, "until_us": lookups.time_us}
+    (total,) = q.LOOKUPS.run(client, **window)
+    assert (total.hit, total.partial, total.miss, total.bypassed, total.tenant) == (48, 3, 11, 1, "")
+    northwind, contoso = q.LOOKUPS.run(client, by_tenant=1, by_tier=1, **window)
+    assert (northwind.tenant, northwind.tier_name, northwind.hit, northwind.miss) == ("northwind", "nvme", 41, 9)
+    assert (contoso.tenant, contoso.hit, contoso.bypassed, contoso.model) == ("contoso", 7, 1, "")
+    assert q.LOOKUPS.run(client, since_us=window["since_us"] + 120_000_000, until_us=2**62) == []
+
+    def lacking(since_us: int = 0) -> tuple[int, ...]:
+        (found,) = q.LOOKUPS_UNACCOUNTED.run(client, since_us=since_us)
+        return found.missing, found.lanes, found.refused, found.quiet_nodes
+
+    assert lacking() == (0, 0, 0, 0)
+    # A node that lost 1, 2 and 5 to 9, which had a record of its fourth event twice, and reports no lookups.
+    lossy = [replace(e, node="lossy", home="n:lossy") for e in many(seeded.hit, 12)]
+    runs = [lossy[2:4], lossy[9:11], lossy[3:4]]
+    client.insert(*record_rows([record(run, 10 + n) for n, run in enumerate(runs)]), token="lossy")
+    # What fills a gap may come later and in another record.
+    assert lacking() == (7, 1, 0, 1)
+    client.insert(*record_rows([record(lossy[4:9], 20)]), token="filled")
+    assert lacking() == (2, 1, 0, 1)
+    assert lacking(2**61) == (0, 0, 0, 0)
