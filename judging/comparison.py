@@ -35,6 +35,8 @@ class Comparison:
     compared: tuple[str, ...] = ()
     silent: bool = False
     """Whoever sees this pair need not ask any further: no rule about identity can find anything, whatever the facts."""
+    harmless: bool = False
+    """As `silent`, as long as no policy restricts sharing: identical content, another tenant, no barrier."""
     hits: int = field(default=0, compare=False)
 
     @property
@@ -139,12 +141,14 @@ class Comparator:
         if verdicts.get("resolved_model") is not None:
             verdicts["model_id"] = False
         content, scope = tuple(name for name in relevant if verdicts[name]), _scope(a, b, principal)
-        exact = mode == "exact" and "tenant_id" not in scope and "isolation_domain" not in scope
+        exact = mode == "exact" and "isolation_domain" not in scope
+        plain = not content and not self._activated(creator, requester)
         return Comparison(
             kind,
             content=content,
             scope=scope,
-            silent=not content and (exact or not scope) and not self._activated(creator, requester),
+            silent=plain and ((exact and "tenant_id" not in scope) or not scope),
+            harmless=plain and exact,
             unknown=tuple(name for name in relevant if verdicts[name] is None),
             compared=tuple(name for name in relevant if verdicts[name] is not None),
         )

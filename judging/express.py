@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit
+from ..schemas.facts import EpochFact, InvalidationFact
 from .comparison import other_principal
 from .ledger.addresses import COMMIT, NOT_READABLE
 from .ledger.entries import new_mark, new_row
@@ -18,6 +19,8 @@ from .ledger.rows import FINISHED, NOTHING_RARE, Row, pack_key
 
 if TYPE_CHECKING:
     from .judge import Judge
+
+_ORDERS_TRIED = 16
 
 
 def applies(judge: "Judge", home: Home, lane: Lane, batch: Batch) -> bool:
@@ -71,8 +74,8 @@ class _Express:
     """One batch. Each way returns False, having changed nothing, for what it leaves to the full path."""
 
     __slots__ = (
-        "append_us", "barriers", "home", "intern", "judge", "lane", "memo", "ordered_until_us", "ordinal", "own",
-        "skew_us",
+        "append_us", "barriers", "home", "intern", "judge", "lane", "memo", "open_sharing", "ordered_until_us",
+        "ordinal", "own", "skew_us",
     )  # fmt: skip
 
     def __init__(self, judge: "Judge", home: Home, lane: Lane, append_us: int) -> None:
@@ -82,6 +85,7 @@ class _Express:
         self.barriers = home.barriers
         self.own, self.skew_us = lane.node == home.owner, judge.context.skew_us
         self.ordered_until_us = judge.facts.ordered_until_us
+        self.open_sharing = judge.observations is None and not judge.facts.sharing_restricted
 
     def order(self, event: Event) -> int:
         self.judge.position += 1
@@ -91,8 +95,8 @@ class _Express:
         if (
             type(row) is not Row
             or row.end is not None
-            or row.order <= self.barriers.last
-            or row.time_us <= self.ordered_until_us
+            or (row.order <= self.barriers.last and self._covered(row))
+            or (row.time_us <= self.ordered_until_us and self._ordered(row))
             or event.identity is None
             or not _as_stored(row, hit)
             or not (self.own or row.lane is self.lane or row.time_us <= event.time_us + self.skew_us)
@@ -108,7 +112,7 @@ class _Express:
         other = row.principal is not who.principal and other_principal(row, who)
         pair = (row.identity, who.identity, event.kind, hit.match_mode, None, row.mask, other)
         comparison = self.memo.get(pair)
-        if comparison is None or not comparison.silent:
+        if comparison is None or not (comparison.silent or (self.open_sharing and comparison.harmless)):
             return False
         comparison.hits += 1
         if self.own:
@@ -118,6 +122,24 @@ class _Express:
             held.seen = held.clean = True
             self.home.recent.append(held)
         return True
+
+    def _covered(self, row: Row) -> bool:
+        return self.barriers.covering(row, self._next, self.judge.identities) is not None
+
+    @property
+    def _next(self) -> int:
+        """An order after everything that has come."""
+        return (self.judge.position + 1) << POSITION_SHIFT
+
+    def _ordered(self, row: Row) -> bool:
+        """Whether an order to the fleet could be about the row."""
+        identities = self.judge.identities
+        return len(self.judge.facts.orders) > _ORDERS_TRIED or any(
+            row.time_us < fact.effective_at_us
+            and self.barriers.agrees(tuple(sorted(fact.body.where.items())), row, identities)
+            for _, fact in self.judge.facts.orders
+            if isinstance(fact.body, EpochFact | InvalidationFact)
+        )
 
     def _ordinary_hit(self, event: Event, hit: Hit, row: Row) -> bool:
         rare = row.rare
@@ -200,7 +222,7 @@ class _Express:
         return (
             type(row) is Row
             and row.end is None
-            and row.order > self.barriers.last
+            and (row.order > self.barriers.last or not self._covered(row))
             and event.identity is None
             and not self.home.held
             and event.entry_version == row.rare.version

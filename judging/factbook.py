@@ -46,6 +46,8 @@ class FactBook:
         """Epoch bumps and fleet-wide invalidations: (append time, fact), in arrival order."""
         self.ordered_until_us = -1
         """The latest time at which one of them takes effect."""
+        self.sharing_restricted = False
+        """Some tenant has ever declared that its entries are not for every other."""
         self.caching_off = False
         """Some tenant has ever declared that it must not be cached."""
 
@@ -63,8 +65,9 @@ class FactBook:
         if name is not None:
             entries = self._named.setdefault((type(body), getattr(body, name)), [])
             insort(entries, (fact.effective_at_us, append_us, arrival, fact), key=itemgetter(0, 1, 2))
-        if isinstance(body, PolicyFact) and not body.caching:
-            self.caching_off = True
+        if isinstance(body, PolicyFact):
+            self.caching_off = self.caching_off or not body.caching
+            self.sharing_restricted = self.sharing_restricted or body.sharing != "fleet"
         if isinstance(body, CorpusFact):
             self._corpora.setdefault(body.corpus_digest, body.corpus_id)
         if isinstance(body, EpochFact | InvalidationFact):

@@ -48,6 +48,7 @@ class Home:
         self.gapped: dict[int, Lane] = {}
         self.held: dict[Address, list[Held]] = {}
         self.held_order: deque[Held] = deque()
+        self._gone = 0
         self.requests: dict[str, list[Held]] = {}
         self.recent: deque[Held] = deque(maxlen=RECENT_KEPT)
         """Hits of nodes that do not own the home, found to be right: the owner's word can come later than theirs."""
@@ -106,21 +107,26 @@ class Home:
         """Keep a judged event so that it can be judged again; yields those that are now final instead."""
         self.held.setdefault(address_of(held.event), []).append(held)
         self.held_order.append(held)
-        while len(self.held_order) > HELD_KEPT:
+        while len(self.held_order) - self._gone > HELD_KEPT:
             oldest = self.held_order.popleft()
             if not oldest.gone:
                 self._forget(oldest)
                 yield oldest
+            self._gone -= 1
 
     def release(self, done: Iterable[Held]) -> None:
         """These are final now."""
         for held in done:
             self._forget(held)
-        if len(self.held_order) > 1024 and sum(held.gone for held in self.held_order) * 2 > len(self.held_order):
+        if len(self.held_order) > 1024 and self._gone * 2 > len(self.held_order):
             self.held_order = deque(held for held in self.held_order if not held.gone)
+            self._gone = 0
 
     def _forget(self, held: Held) -> None:
+        if held.gone:
+            return
         held.gone = True
+        self._gone += 1
         address = address_of(held.event)
         kept = [other for other in self.held.get(address, ()) if other is not held]
         if kept:

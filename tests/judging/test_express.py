@@ -11,7 +11,7 @@ from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Event
-from kvtrail.schemas.facts import Fact, InvalidationFact
+from kvtrail.schemas.facts import Fact, InvalidationFact, PolicyFact
 from kvtrail.schemas.findings import Finding
 
 from .test_properties import TENANTS, history
@@ -61,13 +61,17 @@ def batches(records: list[Event | Fact], size: int) -> list[Batch]:
     return [decoder.decode(encoder.encode(run)) for run in runs]
 
 
-def judged(found: list[Batch], *, fast: bool) -> tuple[list[Finding], Any]:
-    judge = Judge(JudgingConfig(), "d", FactBook())
+def judged(found: list[Batch], facts: list[Fact], *, fast: bool) -> tuple[list[Finding], Any]:
+    book = FactBook()
+    for fact in facts:
+        book.add(fact, 0)
+    judge = Judge(JudgingConfig(), "d", book)
     revisions: list[Finding] = []
     for index, batch in enumerate(found):
         if fast:
             revisions += judge.batch(batch, index)
             continue
+        judge.stream.facts(index)
         home, lane = judge.open(batch)
         for event in batch.events:
             judge.take(home, lane, event, index)
@@ -75,11 +79,31 @@ def judged(found: list[Batch], *, fast: bool) -> tuple[list[Finding], Any]:
     return revisions, judge.stats()
 
 
-@given(lines=st.lists(_line, min_size=4, max_size=40), size=st.integers(1, 9))
+_invalidate = st.tuples(
+    st.just("invalidate"),
+    st.just("*"),
+    st.sampled_from(["-", *TENANTS]),
+    st.sampled_from([{"scope": "node"}, {"scope": "tier", "tier": "gpu"}]),
+)
+_order = InvalidationFact(op_id="o", where={"tenant_id": "acme"})
+_private = PolicyFact(tenant_id="beta", sharing="none")
+_bodies = st.sampled_from([_order, _private])
+
+
+@given(
+    lines=st.lists(st.one_of(_line, _line, _line, _line, _invalidate), min_size=4, max_size=40),
+    size=st.integers(1, 9),
+    bodies=st.lists(_bodies, max_size=2),
+    at_s=st.integers(0, 30),
+)
 @settings(max_examples=200, deadline=None)
-def test_the_fast_path_agrees_with_the_full_one(lines: list[Any], size: int) -> None:
+def test_the_fast_path_agrees_with_the_full_one(
+    lines: list[Any], size: int, bodies: list[InvalidationFact | PolicyFact], at_s: int
+) -> None:
     found = batches(history(lines), size)
-    assert judged(found, fast=True) == judged(found, fast=False)
+    effective_us = found[0].events[0].time_us + at_s * 1_000_000
+    facts = [Fact(id=str(n), effective_at_us=effective_us, body=body) for n, body in enumerate(bodies)]
+    assert judged(found, facts, fast=True) == judged(found, facts, fast=False)
 
 
 def test_the_fast_path_heeds_orders_to_the_fleet() -> None:
