@@ -33,8 +33,12 @@ class SpooledTransport:
         self._inner = inner
         self._patience_s = patience_s
         self._stalled = False
-        self._failing = False
-        self._failures = 0
+        self.is_failing = False
+        """Whether the last attempt was not acknowledged."""
+        self.last_error = ""
+        self.sent = 0
+        """Records that the other end has acknowledged."""
+        self.failures = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -63,9 +67,9 @@ class SpooledTransport:
     async def settle(self, timeout_s: float) -> None:
         """Try once more if the last attempt failed, and wait until the spool is empty for as long as all goes well."""
         clock = asyncio.get_running_loop().time
-        end, failures = clock() + timeout_s, self._failures
+        end, failures = clock() + timeout_s, self.failures
         self._nudge.set()
-        while self.spool.records and self._failures == failures and clock() < end:
+        while self.spool.records and self.failures == failures and clock() < end:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(0.05, max(0.0, end - clock()))):
                     await self._empty.wait()
@@ -109,6 +113,7 @@ class SpooledTransport:
 
     async def _drain(self) -> None:
         await self._until_it_works(self._inner.start)
+        self.sent = 0
         self._started.set()
         while True:
             try:
@@ -146,7 +151,6 @@ class SpooledTransport:
             except Exception as error:
                 self._stalled = True
                 self._went_wrong(error)
-                self._failures += 1
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._nudge.wait()
@@ -165,12 +169,16 @@ class SpooledTransport:
             await asyncio.sleep(SYNC_S)
 
     def _went_wrong(self, error: Exception) -> None:
-        self._failing = True
+        self.is_failing = True
+        self.last_error = error.reason if isinstance(error, TransportError) else type(error).__name__
+        self.failures += 1
         self.failed(error)
 
     def _went_well(self) -> None:
-        if self._failing:
-            self._failing = False
+        self.sent += 1
+        if self.is_failing:
+            self.is_failing = False
+            self.last_error = ""
             self.recovered()
 
 

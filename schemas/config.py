@@ -58,6 +58,22 @@ class PublisherConfig(Section):
     spool_after_s: float = Field(1.0, gt=0, le=60)
 
 
+def _split(value: object) -> object:
+    """The environment holds text: names apart by commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+class AgentConfig(Section):
+    """The agent of a host. `socket`: where engines find it; empty: `agent.sock` in the state directory. Its own user,
+    root and `users` may publish, and with `group` also whoever that group's rights let open the socket.
+    `metrics`: `host:port` of Prometheus metrics and a health snapshot; empty: none."""
+
+    socket: Path | None = None
+    group: str = ""
+    users: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    metrics: str = Field("", pattern=r"^$|^[^:/\s]+:[0-9]{1,5}$")
+
+
 class JudgingConfig(Section):
     """Constants of the verdicts. `horizon_s`: how long an ended entry can still be matched to a hit.
     `skew_s`: how far apart clocks may be before a comparison of times means something."""
@@ -69,22 +85,27 @@ class JudgingConfig(Section):
 
 
 class DetectorConfig(Section):
-    """The detector worker. `instance` is its static membership: one name, one process."""
+    """The detector worker. `instance` is its static membership: one name, one process. `metrics_port`: where metrics,
+    liveness and readiness are told; empty: nowhere, 0: a free port, which the log names."""
 
     instance: str = Field("detector-0", pattern=r"^[A-Za-z0-9._-]+$")
     session_timeout_s: float = Field(6.0, ge=6.0)
     snapshot_s: float = Field(10.0, gt=0)
     batch_records: int = Field(64, ge=1)
     batch_wait_s: float = Field(0.05, gt=0)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(None, ge=0, le=65535)
 
 
 class SinkConfig(Section):
-    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`."""
+    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port` as the detector's."""
 
     instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
     batch_rows: int = Field(10_000, ge=1, le=500_000)
     batch_wait_s: float = Field(0.2, gt=0)
     retry_cap_s: float = Field(10.0, gt=0)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(None, ge=0, le=65535)
 
 
 class RetentionConfig(Section):
@@ -101,11 +122,6 @@ class RetentionConfig(Section):
             if getattr(self, name) * 86400 < self.longest_ttl_s * self.factor:
                 raise ValueError(f"{name} is shorter than longest_ttl_s times factor")
         return self
-
-
-def _split(value: object) -> object:
-    """The environment holds text: names apart by commas."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 class ServeConfig(Section):
@@ -140,6 +156,7 @@ class Config(Section):
     kafka: KafkaConfig = KafkaConfig()
     clickhouse: ClickHouseConfig = ClickHouseConfig()
     publisher: PublisherConfig = PublisherConfig()
+    agent: AgentConfig = AgentConfig()
     judging: JudgingConfig = JudgingConfig()
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()

@@ -324,3 +324,91 @@ def _importable() -> str:
     folder = Path(tempfile.mkdtemp())
     (folder / "kvtrail").symlink_to(Path(kvtrail.__file__).parent)
     return str(folder)
+
+
+def test_metrics_and_health_tell_what_waits(tmp_path: Path) -> None:
+    import asyncio
+    import json
+
+    from kvtrail.producers.agent import Agent
+    from kvtrail.producers.agent_metrics import AgentMetrics
+
+    memory = MemoryTransport(down=True)
+
+    async def ask(port: int, path: str) -> tuple[str, str]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        return head.split()[1], body
+
+    async def work() -> None:
+        line = spooled(memory, tmp_path / "spool", "1")
+        agent = Agent(tmp_path / "agent.sock", line)
+        metrics = AgentMetrics(agent, line)
+        stop, ready = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(agent.run(stop, ready.set))
+        await ready.wait()
+        server = await metrics.serve("127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with engine(agent.path) as publisher:
+            publisher.hit("k", TENANT, store="kv", tier="gpu")
+            assert await asyncio.to_thread(publisher.flush, 30)
+            status, body = await ask(port, "/health")
+            assert status == "200" and json.loads(body)["status"] == "degraded"
+            assert json.loads(body)["engines"] == 1 and json.loads(body)["spooled_records"] >= 1
+            memory.down = False
+            while json.loads((await ask(port, "/health"))[1])["status"] != "ok":  # another loop's state
+                await asyncio.sleep(0.01)
+        status, body = await ask(port, "/metrics")
+        values = dict(line.split() for line in body.splitlines() if not line.startswith("#"))
+        assert status == "200" and values["kvtrail_agent_events_total"] == "2"
+        assert values["kvtrail_agent_spooled_records"] == "0" and values["kvtrail_agent_broker_up"] == "1"
+        assert (await ask(port, "/secret"))[0] == "404"
+        server.close()
+        stop.set()
+        await running
+
+    asyncio.run(work())
+
+
+@pytest.mark.kafka
+def test_the_command_serves_engines_and_hands_over_to_the_next(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    from .reading import read_topic
+
+    topics = request.getfixturevalue("topics")
+    environ = os.environ | {
+        "KVTRAIL_AGENT__SOCKET": str(tmp_path / "agent.sock"),
+        "KVTRAIL_PUBLISHER__SPOOL_DIRECTORY": str(tmp_path / "spool"),
+    }
+
+    def start(bootstrap: str) -> subprocess.Popen[str]:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "kvtrail.cli", "agent"],
+            env=environ | {"KVTRAIL_KAFKA__BOOTSTRAP": bootstrap},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert agent.stdout is not None and "ready" in agent.stdout.readline()
+        return agent
+
+    with engine(tmp_path / "agent.sock") as publisher:
+        agent = start("127.0.0.1:1")
+        for n in range(50):
+            publisher.hit(f"k{n}", TENANT, store="kv", tier="gpu", request_id=str(n))
+        assert publisher.flush(30), "on disk"
+        agent.send_signal(signal.SIGKILL)
+        agent.communicate()
+        agent = start(topics.bootstrap)
+        publisher.hit("last", TENANT, store="kv", tier="gpu", request_id="50")
+        assert publisher.flush(30)
+
+        def there() -> bool:
+            return len(first_arrivals(decode(value for _, _, value in read_topic(topics)))) == 52
+
+        until(there, "the spool of the killed agent is sent")
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate()
+    assert agent.returncode == 0
+    found = first_arrivals(decode(value for _, _, value in read_topic(topics)))
+    assert [event.seq for event in found] == list(range(1, 53))
