@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ..schemas.config import JudgingConfig
+from ..schemas.context import RESOLVER
 from ..schemas.dimensions import TENSORS
 from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
@@ -74,6 +75,8 @@ class Judge:
         if batch.first is None or batch.last is None:
             return []
         self.stream.facts(append_us)
+        if batch.node == RESOLVER and all(type(event.body) is Resolve for event in batch.events):
+            return self._resolutions(batch)
         home, lane = self.open(batch)
         if express.applies(self, home, lane, batch):
             express.run(self, home, lane, batch.events, append_us)
@@ -281,7 +284,7 @@ class Judge:
                 where=tuple(sorted(body.where.items())),
             )
         )
-        self._barrier_moved(home, late)
+        self._barrier_moved(home, held.order, late)
         self._told_later(home, held, None)
 
     def _restarted(self, home: Home, lane: Lane, event: Event) -> None:
@@ -303,7 +306,7 @@ class Judge:
     def _restart(self, home: Home, lane: Lane, event: Event, survivors: frozenset[str]) -> None:
         event_id = lane.event_id(lane.order(0, lane.runs[0][0]))
         home.barriers.add(Barrier(lane.start, event.time_us, event_id, restart=True, survivors=survivors))
-        self._barrier_moved(home, lane.next is not None or bool(home.gapped))
+        self._barrier_moved(home, lane.start, lane.next is not None or bool(home.gapped))
 
     def _node_start(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
@@ -323,21 +326,34 @@ class Judge:
                 survivors=survivors,
             )
         )
-        self._barrier_moved(home, late)
+        self._barrier_moved(home, held.lane.start, late)
 
-    def _barrier_moved(self, home: Home, late: bool) -> None:
-        if late and home.held:
+    def _barrier_moved(self, home: Home, order: int, late: bool) -> None:
+        if not late:
+            return
+        home.addresses.barrier_came_late(order)
+        if home.held:
             self._again(home, home.all_held(), "a restart or invalidation arrived late")
 
     def _resolve(self, home: Home, held: Held, late: bool) -> None:
         """The identity of an event that carried only a request id."""
-        body, identity = held.event.body, held.event.identity
-        assert isinstance(body, Resolve)
-        if identity is not None:
-            self._resolved(home, body.event_id, identity)
+        if held.event.identity is not None:
+            self._resolved(home, held.event, held.event.identity)
 
-    def _resolved(self, home: Home, event_id: str, identity: Identity) -> None:
-        for one in home.all_held():
+    def _resolutions(self, batch: Batch) -> list[Finding]:
+        """What the resolver sends is numbered after the events it is about: it has no order, and lacks nothing."""
+        self.counts["resolve"] = self.counts.get("resolve", 0) + len(batch.events)
+        home = self.homes.get(batch.home)
+        for event in batch.events if home is not None else ():
+            if home is not None and event.identity is not None:
+                self._resolved(home, event, event.identity)
+        return self.revisions.drain()
+
+    def _resolved(self, home: Home, resolve: Event, identity: Identity) -> None:
+        assert isinstance(resolve.body, Resolve)
+        event_id = resolve.body.event_id
+        # The resolver names the address of the event; whoever else resolves need not.
+        for one in home.held.get(address_of(resolve)) or home.all_held():
             if one.event.id == event_id and one.identity < 0:
                 one.who = self.identities.intern(identity)
                 address = address_of(one.event)

@@ -71,7 +71,8 @@ class Trial:
     def _hit(self, home: Home, held: Held, hit: Hit) -> Finding | None:
         context, event = self.context, held.event
         row, end = self._match(home, held)
-        held.unmatched = row is None
+        # An entry whose creator is still to be resolved has nobody to be compared with either.
+        held.unmatched = row is None or (row.identity < 0 and bool(row.request_id))
         if hit.outcome not in SERVED:
             held.unmatched = False
             return None

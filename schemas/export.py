@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .context import DIMENSIONS_KNOWN, LONGEST_REQUEST_ID, RequestContext
 from .dead_letters import DeadLetter
 from .digests import DIGEST_PATTERN
 from .envelope import MAX_EVENTS, SCHEMA_VERSION, Envelope, PlainEvent
@@ -24,6 +25,7 @@ _STRUCTS: tuple[tuple[str, type[msgspec.Struct], str], ...] = (
     ("event", PlainEvent, "One event as a plain JSON record on kvtrail.lifecycle, identity inline."),
     ("envelope", Envelope, "One record of many events on kvtrail.lifecycle, their strings and identities in tables."),
     ("facts", Fact, "One record on kvtrail.facts: something the fleet knows outside the cache."),
+    ("context", RequestContext, "A record on kvtrail.context: who asked, under a request id. Events wait there too."),
     ("finding", Finding, "One record on kvtrail.findings: one revision of one finding."),
     ("dead-letter", DeadLetter, "One record on kvtrail.dead-letter: refused input with its exact bytes."),
 )
@@ -50,6 +52,10 @@ def schemas() -> dict[str, dict[str, Any]]:
     event = found["event"]["$defs"]["PlainEvent"]["properties"]
     event["identity"] = {"anyOf": [{"$ref": "#/$defs/Identity"}, {"type": "null"}], "default": None}
     found["envelope"]["$defs"]["Envelope"]["properties"]["identities"]["items"] = {"$ref": "#/$defs/Identity"}
+    context = found["context"]["$defs"]["RequestContext"]["properties"]
+    context["request_id"] |= {"minLength": 1, "maxLength": LONGEST_REQUEST_ID}
+    for name in DIMENSIONS_KNOWN:
+        context[name] = identity["properties"][name]
     found["identity"] = {"$schema": DIALECT, "$id": "identity.schema.json", "title": "Who asked, for what.", **identity}
     key = _identity_schema()
     key["required"] = sorted(CORE)
