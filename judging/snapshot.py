@@ -109,7 +109,7 @@ def _home(home: Home) -> dict[str, Any]:
             for found in table.values()
         ],
         "orphans": [[s, k, [_mark(mark) for mark in marks]] for (s, k), marks in home.addresses.orphans.items()],
-        "doubts": [[s, k, doubts] for (s, k), doubts in home.addresses.doubts.items()],
+        "doubts": [[s, k, [_mark(mark) for mark in marks]] for (s, k), marks in home.addresses.doubts.items()],
         "ended": [[ended, s, k] for ended, (s, k) in home.addresses.ended],
         "places": [
             [s, place, [rows.number(row) for row in owners]] for (s, place), owners in home.places.owners.items()
@@ -256,8 +256,9 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
     for scope, key, marks in packed["orphans"]:
         unpacked = [mark for mark in (_unpack_mark(judge, one) for one in marks) if mark is not None]
         home.addresses.orphans[Scope(*scope), key] = unpacked
-    for scope, key, doubts in packed["doubts"]:
-        home.addresses.doubts[Scope(*scope), key] = doubts
+    for scope, key, marks in packed["doubts"]:
+        unpacked = [mark for mark in (_unpack_mark(judge, one) for one in marks) if mark is not None]
+        home.addresses.doubts[Scope(*scope), key] = unpacked
     home.addresses.ended.extend((ended, (Scope(*scope), key)) for ended, scope, key in packed["ended"])
     for scope, place, numbers in packed["places"]:
         home.places.owners[Scope(*scope), place] = [rows[number] for number in numbers]

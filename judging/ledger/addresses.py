@@ -29,7 +29,8 @@ class Addresses:
     def __init__(self, barriers: Barriers, identities: Identities) -> None:
         self.tables: dict[Scope, dict[Digest, Row | list[Row]]] = {}
         self.orphans: dict[Address, list[Mark]] = {}
-        self.doubts: dict[Address, int] = {}
+        self.doubts: dict[Address, list[Mark]] = {}
+        """Ends that name no domain where several live: who ended is open until there are as many as instances."""
         self.ended: deque[tuple[int, Address]] = deque()
         self._barriers, self._identities = barriers, identities
 
@@ -84,6 +85,20 @@ class Addresses:
             marks = self.orphans.setdefault((scope, key), [])
             if len(marks) < _MARKS_KEPT:
                 marks.append(mark)
+        if not keep:
+            self.orphans.pop((scope, key), None)
+
+    def barrier_came_late(self, order: int) -> None:
+        """Fold again what was marked after `order`: a barrier before it decides which instances a mark can mean."""
+        touched = [
+            (scope, key)
+            for scope, table in self.tables.items()
+            for key, found in table.items()
+            if not isinstance(found, Row)
+            or any(mark is not None and mark.order > order for mark in (found.end, found.rare.commit))
+        ]
+        for scope, key in dict.fromkeys((*touched, *self.doubts, *self.orphans)):
+            self._fold(scope, key, self.rows(scope, key), [])
 
     def settle(self) -> None:
         """Nothing can come late any more: marks that found no instance never will."""
@@ -138,11 +153,14 @@ class Addresses:
         meant = self._meant(live, mark)
         if len(meant) > 1:
             # Several domains live here and the end names none: nobody can say which ended until all have.
-            doubts = self.doubts.get((scope, key), 0) + 1
-            self.doubts[scope, key] = doubts
-            if doubts < len(meant):
+            doubts = self.doubts.setdefault((scope, key), [])
+            doubts.append(mark)
+            if len(doubts) < len(meant):
                 return True
-        self.doubts.pop((scope, key), None)
+            doubts.pop()  # this one stands with the rows that it ends
+        spent = self.doubts.pop((scope, key), None)
+        if spent:
+            self.orphans.setdefault((scope, key), []).extend(spent)
         for row in meant:
             row.end = mark
             self.ended.append((mark.time_us, (scope, key)))
@@ -161,8 +179,7 @@ class Addresses:
 
     def _fold(self, scope: Scope, key: Digest, rows: list[Row], marks: list[Mark]) -> None:
         """The address again from the start, every create and mark in order."""
-        marks = [*marks, *self.orphans.pop((scope, key), [])]
-        self.doubts.pop((scope, key), None)
+        marks = [*marks, *self.orphans.pop((scope, key), []), *self.doubts.pop((scope, key), [])]
         steps: list[Row | Mark] = []
         for row in rows:
             insort(steps, row, key=attrgetter("order"))

@@ -26,13 +26,14 @@ HIT_RULES: tuple[HitRule, ...] = (
 """One hit has one finding: the first of these."""
 
 CREATE_RULES: tuple[CreateRule, ...] = (
+    computed,
+    incomplete,
     contradicts_key,
     caching_forbidden,
     place_taken,
     underspecified_key,
-    computed,
-    incomplete,
 )
-"""One create has one finding: the loudest of these, the first among equals."""
+"""One create has one finding: the loudest of these, the first among equals. What a later hit can make louder stands
+before what it equals, so that the cause does not depend on when the hit is seen."""
 
 __all__ = ["CREATE_RULES", "HIT_RULES", "RULES", "Rule"]
