@@ -98,7 +98,8 @@ class DetectorConfig(Section):
 
 
 class SinkConfig(Section):
-    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port` as the detector's."""
+    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port`: as the
+    detector's."""
 
     instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
     batch_rows: int = Field(10_000, ge=1, le=500_000)

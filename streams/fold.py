@@ -29,6 +29,8 @@ class Fold:
         self.next = next_offset
         self.last_append_us = last_append_us
         self.rejected = 0
+        self.newest_event_us = 0
+        """The newest event time met since this fold was made, by the producers' clocks."""
         self._decoder = EnvelopeDecoder()
 
     def unseen(self, records: Iterable[Record]) -> list[Record]:
@@ -58,6 +60,8 @@ class Fold:
             self.rejected += len(batch.rejects)
             if batch.first is not None:
                 findings += self.judge.batch(batch, record.append_us)
+            if batch.events:
+                self.newest_event_us = max(self.newest_event_us, batch.events[-1].time_us)
             self.next = record.offset + 1
             self.last_append_us = record.append_us
         return findings

@@ -22,6 +22,7 @@ from ..schemas.findings import Finding
 from ..schemas.topics import LIFECYCLE
 from .factfeed import FactFeed
 from .fold import Fold
+from .metrics import Registry
 from .reader import TopicReader
 from .records import Record
 from .snapshots import Manifest, SnapshotUnusable, manifest_key
@@ -55,6 +56,7 @@ class Services(Struct, frozen=True, kw_only=True):
     outlet: Outlet
     committed: Callable[[int], Awaitable[int | None]]
     owns: Callable[[int], bool]
+    metrics: Registry
 
 
 class PartitionTask:
@@ -66,6 +68,14 @@ class PartitionTask:
         self.records = 0
         self.skipped = 0
         self.gap_records = 0
+        self.recovered = False
+        """The state holds everything that the group had committed when this task began."""
+        self.busy = False
+        self.moved_at = time.monotonic()
+        """When this task last got anything done, by the monotonic clock; it matters while `busy`."""
+        self.snapshot_bytes = 0
+        self.saved_at = time.monotonic()
+        """When the state was last known to be saved, by the monotonic clock."""
         self._services = services
         self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue(_QUEUED)
         self._fold: Fold | None = None
@@ -80,6 +90,11 @@ class PartitionTask:
     def next(self) -> int:
         """The offset the state reaches up to; 0 before the restore."""
         return self._fold.next if self._fold is not None else 0
+
+    @property
+    def fold(self) -> Fold | None:
+        """The state; None before the restore."""
+        return self._fold
 
     async def deliver(self, delivery: Delivery) -> None:
         """Hand records over; waits while the partition is behind. What comes after `stop` is never acknowledged."""
@@ -96,16 +111,25 @@ class PartitionTask:
     async def run(self) -> None:
         """Restore, read what was acknowledged without being part of the state, then follow the deliveries."""
         await self._reader.start()
+        self._move(busy=True)
         try:
             fold = self._fold = await self._restore()
-            await self._catch_up(fold)
+            self._move(busy=True)
+            self.recovered = await self._catch_up(fold)
+            self._move(busy=False)
             while not self._stopping and (delivery := await self._next_delivery(fold)) is not None:
+                self._move(busy=True)
                 await self._handle(fold, delivery)
+                self._move(busy=False)
             await self._save(fold)
         finally:
             while not self._queue.empty():  # whoever waits to deliver may go
                 self._queue.get_nowait()
             await self._reader.stop()
+
+    def _move(self, *, busy: bool) -> None:
+        self.busy = busy
+        self.moved_at = time.monotonic()
 
     async def _restore(self) -> Fold:
         """The saved state; the log's beginning where none was saved, or where the log still begins and none can be
@@ -160,11 +184,11 @@ class PartitionTask:
             "kvtrail.state: the partition then starts with a hole in its history.",
         )
 
-    async def _catch_up(self, fold: Fold) -> None:
-        """What the group has committed is not delivered again, whether or not it is part of the restored state."""
+    async def _catch_up(self, fold: Fold) -> bool:
+        """What the group has committed is not delivered again, whether or not it is part of the restored state.
+        False where a stop broke it off."""
         committed = await self._services.committed(self.partition)
-        if committed is not None:
-            await self._read_from_log(fold, committed)
+        return committed is None or await self._read_from_log(fold, committed)
 
     async def _next_delivery(self, fold: Fold) -> Delivery | None:
         """The next delivery; saves the state when it is due, deliveries or not."""
@@ -199,24 +223,34 @@ class PartitionTask:
 
     async def _judge(self, fold: Fold, records: list[Record]) -> None:
         """Facts first, then the records, then the findings; nothing is acknowledged before they are."""
+        started, metrics = time.monotonic(), self._services.metrics
         await self._services.facts.reach(max(record.append_us for record in records))
         findings = fold.apply(records)
         self.records += len(records)
         self.findings += len(findings)
         if findings:
             await self._services.outlet.publish(findings)
+            for one in findings:
+                metrics.add(
+                    "kvtrail_detector_findings_total", cause=one.cause, severity=one.severity.value, status=one.status
+                )
+        self._move(busy=self.busy)
+        metrics.observe("kvtrail_detector_batch_seconds", self.moved_at - started)
         if time.monotonic() - self._saved_at > self._services.config.detector.snapshot_s:
             await self._save(fold)
 
     async def _save(self, fold: Fold) -> None:
         """A snapshot, if there is something new and the partition is still ours. Every finding is acknowledged."""
-        self._saved_at = time.monotonic()
+        started = self._saved_at = time.monotonic()
         if fold.next == self._saved or not self._services.owns(self.partition):
+            self.saved_at = started
             return
+        reached = fold.next
         try:
-            await self._services.state.write(self.partition, fold.judge.dump(), fold.next, fold.last_append_us)
+            manifest = await self._services.state.write(self.partition, fold.judge.dump(), reached, fold.last_append_us)
         except KafkaError as error:
             # The state is safe in memory and the log; only the next restart takes longer.
             _log.warning("no snapshot was written: %s", error, extra={"partition": self.partition})
             return
-        self._saved = fold.next
+        self._saved = reached
+        self.saved_at, self.snapshot_bytes = started, manifest.bytes

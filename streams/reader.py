@@ -1,6 +1,6 @@
 """Reading a range of a topic ourselves: `assign`, `seek`, and no group whose offsets would have to be trusted."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
@@ -30,6 +30,11 @@ class TopicReader:
         starts = await self._consumer.beginning_offsets([tp])
         ends = await self._consumer.end_offsets([tp])
         return starts[tp], ends[tp]
+
+    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The offset that each partition's next record will get."""
+        found = await self._consumer.end_offsets([TopicPartition(self._topic, each) for each in partitions])
+        return {tp.partition: end for tp, end in found.items()}
 
     async def read(self, partition: int, first: int, end: int) -> AsyncIterator[list[Record]]:
         """Every record with `first <= offset < end`, in order, in chunks. Holes in the offsets (compaction,

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from aiokafka import TopicPartition
 
 from ..schemas.dead_letters import DeadLetter
-from ..schemas.errors import BadInput, StoreRejected, StoreUnavailable
+from ..schemas.errors import BadInput, StoreError, StoreRejected, StoreUnavailable
+from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client
 from ..store.rows import Rows, dead_letter_rows
@@ -16,10 +18,13 @@ from .batches import Batch
 from .deadletters import DeadLetterTopic
 from .intake import letter_of, letters_of
 from .lanes import Lane
+from .metrics import Registry
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger("kvtrail.streams.sink")
+_TRUSTED_S = 10.0
+_PROBE_S = 3.0
 
 
 class Interrupted(Exception):
@@ -37,17 +42,51 @@ class Writer:
     neighbours are stored; a refusal (`StoreRefused`) is raised, since a person has to act."""
 
     def __init__(
-        self, client: Client, letters: DeadLetterTopic, retry_cap_s: float, *, interrupted: Callable[[], bool]
+        self,
+        client: Client,
+        letters: DeadLetterTopic,
+        retry_cap_s: float,
+        *,
+        interrupted: Callable[[], bool],
+        metrics: Registry | None = None,
     ) -> None:
         self._client = client
         self._letters = letters
         self._retry_cap_s = retry_cap_s
         self._interrupted = interrupted
+        self._metrics = metrics if metrics is not None else Registry()
+        self.tried_at = time.monotonic()
+        """When an attempt at the store last ended, well or not, by the monotonic clock."""
+        self._reached_at = 0.0
+        self._problem = ""
+        self._probe: asyncio.Task[str] | None = None
         self._counts = {"batches": 0, "rows": 0, "dead_letters": 0, "retries": 0, "dropped": 0}
 
     def counts(self) -> dict[str, int]:
         """What was written since the start."""
         return dict(self._counts)
+
+    async def problem(self) -> str:
+        """Why the store cannot be used now, empty where it can. Asks it, where nothing else has lately."""
+        now = time.monotonic()
+        if self._problem and now - self.tried_at < _TRUSTED_S + 2 * self._retry_cap_s:
+            return self._problem
+        if not self._problem and now - self._reached_at < _TRUSTED_S:
+            return ""
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._ask())
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._probe), _PROBE_S)
+        except TimeoutError:
+            return "the store does not answer"
+
+    async def _ask(self) -> str:
+        try:
+            await asyncio.to_thread(queries.STORED_UNTIL.run, self._client, topic=LIFECYCLE, partition=0)
+        except StoreError as error:
+            return f"the store cannot be used: {error}"
+        self._reached_at, self._problem = time.monotonic(), ""
+        return ""
 
     async def stored_lanes(self, topic: str, partition: int, before: int) -> list[tuple[Lane, int, int]]:
         """The runs of `seq` that are stored of this partition's records below offset `before`."""
@@ -95,18 +134,29 @@ class Writer:
 
     async def _insert(self, rows: Rows, token: str) -> None:
         if rows.size:
-            await self._retrying(lambda: self._client.insert(rows.table, rows.columns, token))
+            took_s = await self._retrying(lambda: self._timed_insert(rows, token))
+            self._metrics.observe("kvtrail_sink_insert_seconds", took_s)
             self._counts["rows"] += rows.size
+
+    def _timed_insert(self, rows: Rows, token: str) -> float:
+        started = time.monotonic()
+        self._client.insert(rows.table, rows.columns, token)
+        return time.monotonic() - started
 
     async def _retrying(self, call: Callable[[], _T]) -> _T:
         pause = min(0.1, self._retry_cap_s)
         while True:
             try:
-                return await asyncio.to_thread(call)
+                answer = await asyncio.to_thread(call)
             except StoreUnavailable as error:
+                self.tried_at, self._problem = time.monotonic(), f"the store is tried again: {error}"
                 self._counts["retries"] += 1
                 _log.warning("the store is tried again: %s", error, extra={"pause_s": round(pause, 1)})
                 if self._interrupted():
                     raise Interrupted from error
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._retry_cap_s)
+            else:
+                self.tried_at = self._reached_at = time.monotonic()
+                self._problem = ""
+                return answer

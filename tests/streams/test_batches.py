@@ -157,12 +157,12 @@ class Failing:
 
     def __init__(self, error: Exception, bad: int) -> None:
         self.stored: list[int] = []
-        self._error, self._bad = error, bad
+        self._error, self.bad = error, bad
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]], token: str) -> None:
         if table == "dead_letters":
             return
-        if self._bad in columns["k_offset"]:
+        if self.bad in columns["k_offset"]:
             raise self._error
         self.stored += [offset for offset, record in zip(columns["k_offset"], columns["record"], strict=True) if record]
 
@@ -196,6 +196,27 @@ def test_a_refusal_stops_the_sink() -> None:
     writer = Writer(cast(Client, client), cast(DeadLetterTopic, NoLetters()), 0, interrupted=lambda: False)
     with pytest.raises(StoreRefused):
         asyncio.run(writer.write(TP, _batch()))
+
+
+def test_readiness_follows_the_store() -> None:
+    async def run() -> None:
+        client = Failing(StoreUnavailable("away"), 2)
+        attempts = 0
+
+        def interrupted() -> bool:
+            nonlocal attempts
+            attempts += 1
+            return attempts > 1
+
+        writer = Writer(cast(Client, client), cast(DeadLetterTopic, NoLetters()), 0.001, interrupted=interrupted)
+        with pytest.raises(Interrupted):
+            await writer.write(TP, _batch())
+        assert "away" in await writer.problem()
+        client.bad = -1
+        await writer.write(TP, _batch())
+        assert await writer.problem() == ""
+
+    asyncio.run(run())
 
 
 def test_a_stop_does_not_wait_for_a_store_that_is_away() -> None:

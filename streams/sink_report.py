@@ -1,0 +1,118 @@
+"""How a sink is: its metrics, whether it lives, whether it is ready."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+from msgspec import Struct
+
+from .. import __version__
+from ..schemas.config import Config
+from .batches import Batch, Cut
+from .metrics import Registry
+from .writer import Writer
+
+STUCK_S = 150.0
+"""Neither a loop nor an attempt at the store has ended for this long: longer than the longest request may take."""
+_LAG_S = 3.0
+_WORKER = "sink"
+
+
+class Place(Struct):
+    """What was stored of one partition since the start."""
+
+    records: int = 0
+    refused: int = 0
+    newest_event_us: int = 0
+
+    def note(self, batch: Batch) -> None:
+        """A batch was stored and committed."""
+        self.records += len(batch.items)
+        for item in batch.items:
+            self.refused += len(item.letters)
+            if item.batch is not None and item.batch.events:
+                self.newest_event_us = max(self.newest_event_us, item.batch.events[-1].time_us)
+
+
+class Worker(Protocol):
+    """What is asked of the sink itself."""
+
+    @property
+    def writer(self) -> Writer: ...
+    @property
+    def places(self) -> dict[TopicPartition, Place]: ...
+    @property
+    def cuts(self) -> dict[TopicPartition, Cut]: ...
+    @property
+    def moved_at(self) -> float: ...
+    @property
+    def was_assigned(self) -> bool: ...
+    def owned(self) -> Iterable[TopicPartition]: ...
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+
+class SinkReport:
+    """Reads what the worker keeps anyway."""
+
+    def __init__(self, config: Config, metrics: Registry, worker: Worker) -> None:
+        self._metrics = metrics
+        self._worker = worker
+        metrics.set("kvtrail_worker_info", 1, worker=_WORKER, instance=config.sink.instance, version=__version__)
+
+    async def alive(self) -> list[str]:
+        """Reasons why only a restart can help. A store that is away is none: it is tried again for ever."""
+        still_s = time.monotonic() - max(self._worker.moved_at, self._worker.writer.tried_at)
+        return [f"nothing has moved for {still_s:.0f} s"] if still_s > STUCK_S else []
+
+    async def ready(self) -> list[str]:
+        """Reasons why this worker does not store everything it should."""
+        if not self._worker.was_assigned:
+            return ["no partitions have been assigned yet"]
+        reasons = await self.alive()
+        reasons += [
+            f"{tp.topic}/{tp.partition} is still being taken over"
+            for tp in sorted(self._worker.owned())
+            if tp not in self._worker.cuts
+        ]
+        problem = await self._worker.writer.problem()
+        return [*reasons, problem] if problem else reasons
+
+    async def collect(self) -> None:
+        """Bring the registry up to date."""
+        metrics, worker = self._metrics, self._worker
+        counts = worker.writer.counts()
+        metrics.set("kvtrail_worker_ready", not await self.ready(), worker=_WORKER)
+        metrics.set("kvtrail_sink_rows_total", counts["rows"])
+        metrics.set("kvtrail_sink_batches_total", counts["batches"])
+        metrics.set("kvtrail_sink_dead_letters_total", counts["dead_letters"])
+        metrics.set("kvtrail_sink_retries_total", counts["retries"])
+        metrics.set("kvtrail_duplicates_total", counts["dropped"], worker=_WORKER)
+        metrics.clear("kvtrail_lag_records")
+        metrics.clear("kvtrail_event_age_seconds")
+        for tp, place in worker.places.items():
+            metrics.set("kvtrail_records_total", place.records, **_where(tp))
+            metrics.set("kvtrail_refused_total", place.refused, **_where(tp))
+            if place.newest_event_us and tp in worker.cuts:
+                age_s = time.time() - place.newest_event_us / 1e6
+                metrics.set("kvtrail_event_age_seconds", age_s, **_where(tp))
+        for tp, end in (await self._log_ends()).items():
+            cut = worker.cuts.get(tp)
+            if cut is not None:
+                metrics.set("kvtrail_lag_records", max(0, end - cut.position), **_where(tp))
+
+    async def _log_ends(self) -> dict[TopicPartition, int]:
+        """Nothing where the broker does not say: no sample is better than a wrong one."""
+        held = [*self._worker.cuts]
+        if not held:
+            return {}
+        try:
+            return await asyncio.wait_for(self._worker.ends(held), _LAG_S)
+        except (KafkaError, TimeoutError, ValueError):
+            return {}
+
+
+def _where(tp: TopicPartition) -> dict[str, Any]:
+    return {"worker": _WORKER, "topic": tp.topic, "partition": tp.partition}
