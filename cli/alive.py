@@ -9,6 +9,7 @@ import click
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from ..producers.kafka_client import connection
 from ..schemas.config import Config, load_config
 from ..schemas.errors import BrokerError
 
@@ -35,7 +36,7 @@ def alive(worker: str) -> None:
 
 async def is_member(config: Config, group: str, client_id: str) -> bool:
     """Whether a consumer of this client id is in the group. Raises `BrokerError` when Kafka does not say."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap, request_timeout_ms=8000)
+    admin = AIOKafkaAdminClient(**connection(config.kafka), request_timeout_ms=8000)
     try:
         await admin.start()
         answers = await admin.describe_consumer_groups([group])

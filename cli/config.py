@@ -59,13 +59,19 @@ def read_sources(path: Path | None, environ: Mapping[str, str]) -> dict[str, str
             values = tomllib.loads(path.read_text())
         except (OSError, ValueError):  # load_config has said what is wrong with it
             values = {}
-        for name, value in values.items():
-            for field in [f"{name}.{inner}" for inner in value] if isinstance(value, dict) else [name]:
-                sources[field] = str(path)
+        sources.update((field, str(path)) for field in _named(values))
     for name in environ:
         if name.startswith(PREFIX) and name != "KVTRAIL_CONFIG":
             sources[".".join(name.removeprefix(PREFIX).lower().split("__"))] = name
     return sources
+
+
+def _named(values: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _named(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def _rows(
@@ -117,7 +123,11 @@ def warnings(config: Config, sources: Mapping[str, str]) -> Iterator[str]:
         yield f"judging.horizon_s is longer than {LIFECYCLE} is kept ({log_s:.0f} s): a replay cannot match so far back"
     if judging.horizon_s > config.retention.events_days * 86400:
         yield "judging.horizon_s is longer than retention.events_days: evidence goes before its verdict can"
-    for secret, file in (("clickhouse.password", "clickhouse.password_file"), ("serve.token", "serve.token_file")):
+    for secret in (
+        "clickhouse.password", "serve.token", "kafka.security.password", "kafka.security.token",
+        "kafka.security.key_password",
+    ):  # fmt: skip
+        file = f"{secret}_file"
         if secret in sources and file in sources:
             yield f"{secret} and {file} are both set: the file wins"
     address = urlsplit(clickhouse.url)
@@ -125,6 +135,10 @@ def warnings(config: Config, sources: Mapping[str, str]) -> Iterator[str]:
         yield "clickhouse.url holds credentials: use clickhouse.user and clickhouse.password_file, which never print"
     if address.scheme == "http" and clickhouse.password.get_secret_value() and not local(address.hostname or ""):
         yield "clickhouse.url is plain http to another machine: the password travels in the clear, use https"
+    if config.kafka.security.protocol == "SASL_PLAINTEXT" and not all(
+        local(each.rpartition(":")[0]) for each in config.kafka.bootstrap.split(",")
+    ):
+        yield "kafka.security.protocol is SASL_PLAINTEXT to another machine: what is sent can be read, use SASL_SSL"
     if config.kafka.replication == 1 and not all(
         local(each.rpartition(":")[0]) for each in config.kafka.bootstrap.split(",")
     ):

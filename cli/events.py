@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 
 from ..audit import wording
 from ..audit.render import details, operation
+from ..producers.kafka_client import connection
 from ..schemas.config import KafkaConfig
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BrokerError
@@ -87,7 +88,7 @@ def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int,
 
 
 async def _tail(kafka: KafkaConfig, wanted: Wanted, last: int, follow: bool, tell: Callable[[Seen], None]) -> None:
-    consumer = AIOKafkaConsumer(LIFECYCLE, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(LIFECYCLE, **connection(kafka), auto_offset_reset="earliest")
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await consumer.start()

@@ -21,6 +21,7 @@ from ..schemas.errors import BrokerError
 from ..schemas.facts import EpochFact, Fact, FactBody, TemplateFact, decode_fact, encode_fact
 from ..schemas.topics import FACTS
 from .epoch import EpochMarker
+from .kafka_client import connection
 
 TIMEOUT_S = 10.0
 
@@ -72,7 +73,7 @@ async def publish_facts_async(kafka: KafkaConfig, facts: Iterable[Fact], *, time
     if not records:
         return
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap, enable_idempotence=True, acks="all",
+        **connection(kafka), enable_idempotence=True, acks="all",
         request_timeout_ms=int(timeout_s * 1000),
     )  # fmt: skip
     try:

@@ -26,6 +26,7 @@ from ..schemas.config import KafkaConfig
 from ..schemas.errors import ConfigError
 from ..schemas.topics import LIFECYCLE
 from .client_logs import quieten, unquieten
+from .kafka_client import connection
 from .transport import RecordRejected, TransportError
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class KafkaTransport:
         quieten()
         self.producers_built += 1
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._kafka.bootstrap,
+            **connection(self._kafka),
             client_id=f"kvtrail-{socket.gethostname()}-{os.getpid()}",
             enable_idempotence=True,
             acks="all",

@@ -20,7 +20,48 @@ PREFIX = "KVTRAIL_"
 class Section(BaseModel):
     """A part of the configuration; unknown names are refused, since a typo would otherwise be a default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KafkaSecurity(Section):
+    """How to reach a broker that does not trust everybody.
+
+    `protocol` says whether TLS (SSL) and SASL are used. SASL needs `username` and `password`, or for OAUTHBEARER a
+    `token`, which is read from `token_file` again for each connection, so that another process can renew it. TLS
+    trusts `ca_file` (empty: the system's authorities) and shows the certificate in `cert_file`, with its key in
+    `key_file` or beside it, where the broker asks for one.
+    """
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    password_file: Path | None = None
+    token: SecretStr = SecretStr("")
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: SecretStr = SecretStr("")
+    key_password_file: Path | None = None
+    check_hostname: bool = True
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        sasl, tls = self.protocol.startswith("SASL"), self.protocol.endswith("SSL")
+        password = self.password.get_secret_value() or self.password_file
+        token = self.token.get_secret_value() or self.token_file
+        if sasl and self.mechanism == "OAUTHBEARER" and not token:
+            raise ValueError("OAUTHBEARER needs token or token_file")
+        if sasl and self.mechanism != "OAUTHBEARER" and not (self.username and password):
+            raise ValueError("SASL needs username, and password or password_file")
+        if not sasl and (self.username or password or token):
+            raise ValueError("credentials are set, but protocol does not use SASL")
+        if not tls and (self.ca_file or self.cert_file or self.key_file):
+            raise ValueError("certificates are set, but protocol does not use SSL")
+        if self.key_file and not self.cert_file:
+            raise ValueError("key_file needs cert_file")
+        return self
 
 
 class KafkaConfig(Section):
@@ -30,6 +71,7 @@ class KafkaConfig(Section):
     partitions: int = Field(4, ge=1, le=1024)
     replication: int = Field(1, ge=1, le=9)
     compression: Literal["none", "zstd", "gzip", "snappy"] = "none"
+    security: KafkaSecurity = KafkaSecurity()
 
 
 class ClickHouseConfig(Section):
@@ -210,7 +252,17 @@ def _set(values: dict[str, Any], path: list[str], text: str) -> None:
 
 
 def _with_secrets(config: Config) -> Config:
-    store, serve = config.clickhouse, config.serve
+    store, serve, broker = config.clickhouse, config.serve, config.kafka.security
+    read: dict[str, SecretStr] = {}
+    for name in ("password", "key_password"):
+        path = getattr(broker, f"{name}_file")
+        if path is not None:
+            read[name] = _secret(path, f"kafka.security.{name}_file")
+    if broker.token_file is not None:
+        _secret(broker.token_file, "kafka.security.token_file")  # must be there now; it is read again when it is used
+    if read:
+        security = broker.model_copy(update=read)
+        config = config.model_copy(update={"kafka": config.kafka.model_copy(update={"security": security})})
     if store.password_file is not None:
         secret = _secret(store.password_file, "clickhouse.password_file")
         config = config.model_copy(update={"clickhouse": store.model_copy(update={"password": secret})})

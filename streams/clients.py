@@ -3,6 +3,7 @@
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from ..producers.kafka_client import connection
 from ..schemas.config import KafkaConfig
 from ..schemas.errors import BrokerError
 
@@ -13,7 +14,7 @@ LARGEST_RECORD = 1024 * 1024
 def producer(kafka: KafkaConfig, client: str) -> AIOKafkaProducer:
     """An idempotent producer; the default partitioner is murmur2, as for every home."""
     return AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap,
+        **connection(kafka),
         client_id=client,
         acks="all",
         enable_idempotence=True,
@@ -28,7 +29,7 @@ def reader(kafka: KafkaConfig, client: str) -> AIOKafkaConsumer:
     """A consumer outside any group, for `assign` and explicit `seek`. It never jumps by itself: an offset that is
     gone raises, since `latest` would skip silently."""
     return AIOKafkaConsumer(
-        bootstrap_servers=kafka.bootstrap,
+        **connection(kafka),
         client_id=client,
         group_id=None,
         enable_auto_commit=False,

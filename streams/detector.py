@@ -14,17 +14,16 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.errors import KvtrailError
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
-from .detector_report import DetectorReport
+from .credentials import credentials
 from .factfeed import FactFeed
-from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
-from .metrics import Registry
 from .partition import Delivery, PartitionTask, Services
 from .process import Stopping, die, report
 from .records import Record
@@ -43,6 +42,7 @@ def build_app(config: Config) -> faust.App:
     return faust.App(
         GROUP,
         broker=[f"kafka://{address.strip()}" for address in config.kafka.bootstrap.split(",")],
+        broker_credentials=credentials(config.kafka),
         broker_client_id=f"kvtrail-{config.detector.instance}",
         consumer_group_instance_id=config.detector.instance,
         consumer_auto_offset_reset="earliest",
@@ -97,15 +97,7 @@ class Detector:
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-findings")
         self._facts = FactFeed(config.kafka, self._producer, self._instance)
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
-        metrics = Registry()
-        self._report = DetectorReport(
-            config, metrics, self._facts, tasks=lambda: [task for task, _ in self._tasks.values()],
-            owned=lambda: self._owned if self._assigned.is_set() else None,
-        )  # fmt: skip
-        self._health = HealthServer(
-            metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
-        )
+        self._admin = AIOKafkaAdminClient(**connection(config.kafka))
         self._services = Services(
             config=config,
             facts=self._facts,
@@ -113,7 +105,6 @@ class Detector:
             outlet=FindingsTopic(self._producer),
             committed=self._committed,
             owns=self._owned.__contains__,
-            metrics=metrics,
         )
 
     async def run(self) -> None:
@@ -124,14 +115,11 @@ class Detector:
             await self._producer.start()
             await self._admin.start()
             await self._facts.start()
-            if self._config.detector.metrics_port is not None:
-                await self._report.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
         assert self._facts.task is not None
         self._facts.task.add_done_callback(_died)
         FencingWatch(die).install()
-        await self._health.start(self._config.detector.metrics_host, self._config.detector.metrics_port)
         app = build_app(self._config)
         self._attach(app)
         await app.start()
@@ -155,7 +143,6 @@ class Detector:
 
     async def _stop(self, app: faust.App) -> None:
         """Take in nothing more, finish what is in hand, save, commit, leave."""
-        await self._health.stop()
         tasks = [*self._tasks.values()]
         for task, _ in tasks:
             task.stop()
@@ -164,7 +151,6 @@ class Detector:
         if not self._stopping.restart:
             await leave_group(self._config, GROUP, self._instance)
         await self._facts.stop()
-        await self._report.stop()
         await self._producer.stop()
         await self._admin.close()
         _log.info("stopped", extra=self.counts())

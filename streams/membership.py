@@ -20,6 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 
+from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.errors import ConfigError
 
@@ -142,7 +143,7 @@ class _Leave(Request[_LeaveStruct]):  # type: ignore[misc]  # aiokafka has no ty
 async def leave_group(config: Config, group: str, instance: str) -> bool:
     """Take the static member out of its group, so that its partitions move at once. False where that failed, which
     costs the others one session timeout and nothing else."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap, request_timeout_ms=5000)
+    admin = AIOKafkaAdminClient(**connection(config.kafka), request_timeout_ms=5000)
     try:
         await admin.start()
         coordinator: Any = await admin.find_coordinator(group)

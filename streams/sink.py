@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
@@ -24,15 +25,12 @@ from .batches import Cut
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
-from .health import HealthServer
 from .intake import FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, leave_group
-from .metrics import Registry
 from .pending import decode_pending
 from .process import Stopping, die, report
 from .records import from_kafka
-from .sink_report import Place, SinkReport
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
 
@@ -51,38 +49,15 @@ class Sink:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._instance = config.sink.instance
-        self.cuts: dict[TopicPartition, Cut] = {}
-        self.places: dict[TopicPartition, Place] = {}
-        self.moved_at = time.monotonic()
+        self._cuts: dict[TopicPartition, Cut] = {}
         self._flushing = asyncio.Lock()
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-dead-letters")
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
+        self._admin = AIOKafkaAdminClient(**connection(config.kafka))
         self._consumer = _consumer(config)
         self._client: Client | None = None
         self._writer: Writer | None = None
-        self._metrics = Registry()
-        self._report = SinkReport(config, self._metrics, self)
-        self._health = HealthServer(
-            self._metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
-        )
-
-    @property
-    def writer(self) -> Writer:
-        """How batches are written; there from before anything is asked."""
-        assert self._writer is not None
-        return self._writer
-
-    @property
-    def was_assigned(self) -> bool:
-        """Whether the group has ever answered."""
-        return self._assigned.is_set()
-
-    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that each partition's next record will get."""
-        found: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
-        return found
 
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
@@ -91,9 +66,8 @@ class Sink:
         client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
         await asyncio.to_thread(migrate, client, self._config)
         self._writer = Writer(
-            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted,
-            metrics=self._metrics,
-        )  # fmt: skip
+            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted
+        )
         try:
             await self._producer.start()
             await self._admin.start()
@@ -102,7 +76,6 @@ class Sink:
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
         FencingWatch(die).install()
-        await self._health.start(self._config.sink.metrics_host, self._config.sink.metrics_port)
         loop = asyncio.create_task(self._loop(), name="sink")
         stop = asyncio.create_task(self._stopping.wait())
         ready = asyncio.create_task(self._announce())
@@ -117,11 +90,10 @@ class Sink:
 
     async def _announce(self) -> None:
         await self._assigned.wait()
-        _log.info("ready: sink", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in self.owned())})
+        _log.info("ready: sink", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in self._owned())})
 
     async def _finish(self, loop: "asyncio.Task[None]") -> None:
         """The batch in hand is finished or left to its pending range; nothing is waited for that needs the store."""
-        await self._health.stop()
         await asyncio.wait({loop})
         failure = loop.exception()
         if failure is not None:
@@ -135,8 +107,7 @@ class Sink:
         self._client.close()
         _log.info("stopped", extra=self._writer.counts())
 
-    def owned(self) -> set[TopicPartition]:
-        """The partitions that the group has given to this worker."""
+    def _owned(self) -> set[TopicPartition]:
         owned: set[TopicPartition] = self._consumer.assignment()
         return owned
 
@@ -145,9 +116,8 @@ class Sink:
 
     async def _loop(self) -> None:
         while not self._stopping.requested:
-            self.moved_at = time.monotonic()
             async with self._flushing:
-                for tp in self.owned() - self.cuts.keys():
+                for tp in self._owned() - self._cuts.keys():
                     try:
                         await self._take_over(tp)
                     except IllegalStateError:
@@ -156,15 +126,15 @@ class Sink:
                         _log.warning("taking a partition over is tried again: %r", error)
                         await asyncio.sleep(_IDLE_S)
                         break
-            waits = [wait for cut in self.cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
+            waits = [wait for cut in self._cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
             fetched = await self._consumer.getmany(
                 timeout_ms=int(1000 * min([*waits, _IDLE_S])) + 1, max_records=2000
             )  # fmt: skip
             async with self._flushing:
                 for tp, records in fetched.items():
-                    if tp in self.cuts:
-                        self.cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
-                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self.cuts.items()]))
+                    if tp in self._cuts:
+                        self._cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
+                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self._cuts.items()]))
 
     async def _take_over(self, tp: TopicPartition) -> None:
         """What a partition needs before its first batch: its pending range, and what is stored of its lanes."""
@@ -181,7 +151,7 @@ class Sink:
         position = committed if committed is not None else first
         # Whatever was fetched before is fetched again: after a batch was given up, the consumer stands beyond it.
         self._consumer.seek(tp, max(position, first))
-        self.cuts[tp] = Cut(
+        self._cuts[tp] = Cut(
             intake=await self._intake(tp, position),
             position=position,
             pending=pending,
@@ -202,27 +172,26 @@ class Sink:
     async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
         assert self._writer is not None
         writer = self._writer
-        while not self._stopping.requested and self.cuts.get(tp) is cut and cut.due(time.monotonic()):
+        while not self._stopping.requested and self._cuts.get(tp) is cut and cut.due(time.monotonic()):
             try:
-                batch = await cut.flush(
+                await cut.flush(
                     lambda offset, metadata: self._commit(tp, cut, offset, metadata),
                     lambda batch: writer.write(tp, batch),
                 )
-                self.places.setdefault(tp, Place()).note(batch)
             except (Interrupted, CommitFailedError, IllegalStateError) as reason:
                 # Somebody else will send exactly this range again, or we will after taking the partition over.
                 _log.info(
                     "a batch is left to its pending range: %r", reason,
                     extra={"topic": tp.topic, "partition": tp.partition, "offset": cut.position},
                 )  # fmt: skip
-                if self.cuts.get(tp) is cut:
-                    del self.cuts[tp]
+                if self._cuts.get(tp) is cut:
+                    del self._cuts[tp]
                 return
 
     async def _commit(self, tp: TopicPartition, cut: Cut, offset: int, metadata: str) -> None:
         pause = 0.1
         while True:
-            if self.cuts.get(tp) is not cut:
+            if self._cuts.get(tp) is not cut:
                 raise Interrupted("the partition was revoked")
             try:
                 await self._consumer.commit({tp: (offset, metadata)})
@@ -231,7 +200,6 @@ class Sink:
             except KafkaError as error:
                 if self._stopping.requested:
                     raise Interrupted from error
-                self.moved_at = time.monotonic()
                 _log.warning("a commit is tried again: %r", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._config.sink.retry_cap_s)
@@ -243,9 +211,9 @@ class Sink:
         deadline: a batch that outlives it finds its cut gone and commits nothing."""
         try:
             async with asyncio.timeout(_REVOKE_DEADLINE_S), self._flushing:
-                self.cuts.clear()
+                self._cuts.clear()
         except TimeoutError:
-            self.cuts.clear()
+            self._cuts.clear()
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes the partitions over; doing it here would cost the worker its membership."""
@@ -266,7 +234,7 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka h
 
 def _consumer(config: Config) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
-        bootstrap_servers=config.kafka.bootstrap,
+        **connection(config.kafka),
         client_id=f"kvtrail-{config.sink.instance}",
         group_id=GROUP,
         group_instance_id=config.sink.instance,

@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from ..producers.kafka_client import connection
 from ..schemas.config import KafkaConfig
 from ..schemas.errors import BrokerError
 from ..schemas.topics import TOPICS, TopicSpec
@@ -86,7 +87,7 @@ def partitions(spec: TopicSpec, config: KafkaConfig) -> int:
 
 @asynccontextmanager
 async def _admin(config: KafkaConfig) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=config.bootstrap, request_timeout_ms=10_000)
+    admin = AIOKafkaAdminClient(**connection(config), request_timeout_ms=10_000)
     try:
         try:
             await admin.start()

@@ -6,6 +6,7 @@ import time
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from ...producers.kafka_client import connection
 from ...schemas.config import Config
 from ...schemas.errors import StackError
 from ...schemas.topics import FINDINGS, LIFECYCLE
@@ -18,8 +19,8 @@ async def settled(config: Config, deadline_s: float) -> None:
     """Returns once the detectors have judged every event that is in Kafka now, and the sink has stored every event
     and every finding. Raises `StackError` when they have not by the deadline."""
     until = time.monotonic() + deadline_s
-    admin = AIOKafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
-    consumer = AIOKafkaConsumer(bootstrap_servers=config.kafka.bootstrap, group_id=None)
+    admin = AIOKafkaAdminClient(**connection(config.kafka))
+    consumer = AIOKafkaConsumer(**connection(config.kafka), group_id=None)
     await admin.start()
     try:
         await consumer.start()

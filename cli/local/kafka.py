@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from ...producers.kafka_client import connection
 from ...schemas.config import KafkaConfig
 from ...schemas.errors import BrokerError, StackError
 from .jars import POM, kafka_jars
@@ -59,16 +60,29 @@ broker.heartbeat.interval.ms=500
 class KafkaBroker:
     """A broker whose data lives in `directory`; `port` 0 takes a free one and keeps it over restarts.
 
-    It dies with the process that started it, however that ends. Not thread safe.
+    `settings` are more lines of server.properties, where {host}, {port} and {controller} are known; `format_options`
+    go to the tool that formats its folder. It dies with the process that started it, however that ends. Not thread
+    safe.
     """
 
-    def __init__(self, directory: Path, *, port: int = 0, tools: Tools | None = None, heap_mb: int = 384) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int = 0,
+        tools: Tools | None = None,
+        heap_mb: int = 384,
+        settings: str = "",
+        format_options: Sequence[str] = (),
+    ) -> None:
         self.directory = directory.absolute()
         self.log = self.directory / "kafka.log"
         self.port = port
         self._chosen = port != 0
         self._controller = 0
         self._heap_mb = heap_mb
+        self._settings = settings
+        self._format_options = format_options
         self._tools = tools or Tools()
         self._child: Child | None = None
 
@@ -190,7 +204,7 @@ class KafkaBroker:
     def _write_settings(self) -> Path:
         path = self.directory / "server.properties"
         path.write_text(
-            _SETTINGS.format(
+            (_SETTINGS + self._settings).format(
                 node=_NODE, host=HOST, port=self.port, controller=self._controller, logs=self.directory / "data"
             )
         )
@@ -203,6 +217,7 @@ class KafkaBroker:
             [
                 java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(jars / "*"),
                 "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings, "--ignore-formatted",
+                *self._format_options,
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -240,13 +255,13 @@ def cluster_id() -> str:
 
 def _metadata(port: int) -> Callable[[], bool]:
     """A condition: the broker names itself in its answer to a metadata request."""
-    return lambda: _NODE in run_apart(_nodes(f"{HOST}:{port}"))
+    return lambda: _NODE in run_apart(_nodes(KafkaConfig(bootstrap=f"{HOST}:{port}")))
 
 
-def wait_for_broker(bootstrap: str, deadline_s: float) -> None:
-    """Return once the broker at `bootstrap` answers metadata. Raises `BrokerError` at the deadline."""
+def wait_for_broker(kafka: KafkaConfig, deadline_s: float) -> None:
+    """Return once the broker answers metadata. Raises `BrokerError` at the deadline."""
     until = time.monotonic() + deadline_s
-    while not run_apart(_nodes(bootstrap)):
+    while not run_apart(_nodes(kafka)):
         if time.monotonic() > until:
             raise BrokerError(
                 f"no Kafka broker answered within {deadline_s:.0f} s.",
@@ -257,9 +272,9 @@ def wait_for_broker(bootstrap: str, deadline_s: float) -> None:
         time.sleep(POLL_S)
 
 
-async def _nodes(bootstrap: str) -> list[int]:
+async def _nodes(kafka: KafkaConfig) -> list[int]:
     """The ids of the brokers that a metadata request names; empty where nobody answers."""
-    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=5000)
+    client = AIOKafkaClient(**connection(kafka), request_timeout_ms=5000)
     try:
         await client.bootstrap()
         return [node.nodeId for node in client.cluster.brokers()]

@@ -150,7 +150,7 @@ class LocalStack:
         from ...streams.topics import ensure_topics
 
         if "bootstrap" in self.config.kafka.model_fields_set:
-            wait_for_broker(self.config.kafka.bootstrap, NAMED_S)
+            wait_for_broker(self.config.kafka, NAMED_S)
         else:
             port = self._port(9092, "Kafka")
             broker = KafkaBroker(self.directory / "kafka", port=port, tools=Tools(say=self._tell))

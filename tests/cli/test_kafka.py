@@ -151,9 +151,9 @@ def test_a_failed_format_shows_what_it_said(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_broker_the_user_names_is_waited_for(kafka: KafkaConfig) -> None:
-    wait_for_broker(kafka.bootstrap, 10)
+    wait_for_broker(kafka, 10)
 
 
 def test_a_broker_that_is_not_there_is_an_error_with_a_remedy() -> None:
     with pytest.raises(BrokerError, match=r"kafka\.bootstrap: no Kafka broker answered"):
-        wait_for_broker(f"127.0.0.1:{free_ports(1)[0]}", 0.3)
+        wait_for_broker(KafkaConfig(bootstrap=f"127.0.0.1:{free_ports(1)[0]}"), 0.3)
