@@ -22,8 +22,11 @@ from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
 from .credentials import credentials
+from .detector_report import DetectorReport
 from .factfeed import FactFeed
+from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
+from .metrics import Registry
 from .partition import Delivery, PartitionTask, Services
 from .process import Stopping, die, report
 from .records import Record
@@ -98,6 +101,14 @@ class Detector:
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-findings")
         self._facts = FactFeed(config.kafka, self._producer, self._instance)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
+        metrics = Registry()
+        self._report = DetectorReport(
+            config, metrics, self._facts, tasks=lambda: [task for task, _ in self._tasks.values()],
+            owned=lambda: self._owned if self._assigned.is_set() else None,
+        )  # fmt: skip
+        self._health = HealthServer(
+            metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
+        )
         self._services = Services(
             config=config,
             facts=self._facts,
@@ -105,6 +116,7 @@ class Detector:
             outlet=FindingsTopic(self._producer),
             committed=self._committed,
             owns=self._owned.__contains__,
+            metrics=metrics,
         )
 
     async def run(self) -> None:
@@ -115,11 +127,14 @@ class Detector:
             await self._producer.start()
             await self._admin.start()
             await self._facts.start()
+            if self._config.detector.metrics_port is not None:
+                await self._report.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
         assert self._facts.task is not None
         self._facts.task.add_done_callback(_died)
         FencingWatch(die).install()
+        await self._health.start(self._config.detector.metrics_host, self._config.detector.metrics_port)
         app = build_app(self._config)
         self._attach(app)
         await app.start()
@@ -143,6 +158,7 @@ class Detector:
 
     async def _stop(self, app: faust.App) -> None:
         """Take in nothing more, finish what is in hand, save, commit, leave."""
+        await self._health.stop()
         tasks = [*self._tasks.values()]
         for task, _ in tasks:
             task.stop()
@@ -151,6 +167,7 @@ class Detector:
         if not self._stopping.restart:
             await leave_group(self._config, GROUP, self._instance)
         await self._facts.stop()
+        await self._report.stop()
         await self._producer.stop()
         await self._admin.close()
         _log.info("stopped", extra=self.counts())

@@ -25,12 +25,15 @@ from .batches import Cut
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
+from .health import HealthServer
 from .intake import FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, leave_group
+from .metrics import Registry
 from .pending import decode_pending
 from .process import Stopping, die, report
 from .records import from_kafka
+from .sink_report import Place, SinkReport
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
 
@@ -49,7 +52,9 @@ class Sink:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._instance = config.sink.instance
-        self._cuts: dict[TopicPartition, Cut] = {}
+        self.cuts: dict[TopicPartition, Cut] = {}
+        self.places: dict[TopicPartition, Place] = {}
+        self.moved_at = time.monotonic()
         self._flushing = asyncio.Lock()
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
@@ -58,6 +63,27 @@ class Sink:
         self._consumer = _consumer(config)
         self._client: Client | None = None
         self._writer: Writer | None = None
+        self._metrics = Registry()
+        self._report = SinkReport(config, self._metrics, self)
+        self._health = HealthServer(
+            self._metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
+        )
+
+    @property
+    def writer(self) -> Writer:
+        """How batches are written; there from before anything is asked."""
+        assert self._writer is not None
+        return self._writer
+
+    @property
+    def was_assigned(self) -> bool:
+        """Whether the group has ever answered."""
+        return self._assigned.is_set()
+
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that each partition's next record will get."""
+        found: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        return found
 
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
@@ -66,8 +92,9 @@ class Sink:
         client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
         await asyncio.to_thread(migrate, client, self._config)
         self._writer = Writer(
-            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted
-        )
+            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted,
+            metrics=self._metrics,
+        )  # fmt: skip
         try:
             await self._producer.start()
             await self._admin.start()
@@ -76,6 +103,7 @@ class Sink:
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
         FencingWatch(die).install()
+        await self._health.start(self._config.sink.metrics_host, self._config.sink.metrics_port)
         loop = asyncio.create_task(self._loop(), name="sink")
         stop = asyncio.create_task(self._stopping.wait())
         ready = asyncio.create_task(self._announce())
@@ -90,10 +118,11 @@ class Sink:
 
     async def _announce(self) -> None:
         await self._assigned.wait()
-        _log.info("ready: sink", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in self._owned())})
+        _log.info("ready: sink", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in self.owned())})
 
     async def _finish(self, loop: "asyncio.Task[None]") -> None:
         """The batch in hand is finished or left to its pending range; nothing is waited for that needs the store."""
+        await self._health.stop()
         await asyncio.wait({loop})
         failure = loop.exception()
         if failure is not None:
@@ -107,7 +136,8 @@ class Sink:
         self._client.close()
         _log.info("stopped", extra=self._writer.counts())
 
-    def _owned(self) -> set[TopicPartition]:
+    def owned(self) -> set[TopicPartition]:
+        """The partitions that the group has given to this worker."""
         owned: set[TopicPartition] = self._consumer.assignment()
         return owned
 
@@ -116,8 +146,9 @@ class Sink:
 
     async def _loop(self) -> None:
         while not self._stopping.requested:
+            self.moved_at = time.monotonic()
             async with self._flushing:
-                for tp in self._owned() - self._cuts.keys():
+                for tp in self.owned() - self.cuts.keys():
                     try:
                         await self._take_over(tp)
                     except IllegalStateError:
@@ -126,15 +157,15 @@ class Sink:
                         _log.warning("taking a partition over is tried again: %r", error)
                         await asyncio.sleep(_IDLE_S)
                         break
-            waits = [wait for cut in self._cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
+            waits = [wait for cut in self.cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
             fetched = await self._consumer.getmany(
                 timeout_ms=int(1000 * min([*waits, _IDLE_S])) + 1, max_records=2000
             )  # fmt: skip
             async with self._flushing:
                 for tp, records in fetched.items():
-                    if tp in self._cuts:
-                        self._cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
-                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self._cuts.items()]))
+                    if tp in self.cuts:
+                        self.cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
+                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self.cuts.items()]))
 
     async def _take_over(self, tp: TopicPartition) -> None:
         """What a partition needs before its first batch: its pending range, and what is stored of its lanes."""
@@ -151,7 +182,7 @@ class Sink:
         position = committed if committed is not None else first
         # Whatever was fetched before is fetched again: after a batch was given up, the consumer stands beyond it.
         self._consumer.seek(tp, max(position, first))
-        self._cuts[tp] = Cut(
+        self.cuts[tp] = Cut(
             intake=await self._intake(tp, position),
             position=position,
             pending=pending,
@@ -172,26 +203,27 @@ class Sink:
     async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
         assert self._writer is not None
         writer = self._writer
-        while not self._stopping.requested and self._cuts.get(tp) is cut and cut.due(time.monotonic()):
+        while not self._stopping.requested and self.cuts.get(tp) is cut and cut.due(time.monotonic()):
             try:
-                await cut.flush(
+                batch = await cut.flush(
                     lambda offset, metadata: self._commit(tp, cut, offset, metadata),
                     lambda batch: writer.write(tp, batch),
                 )
+                self.places.setdefault(tp, Place()).note(batch)
             except (Interrupted, CommitFailedError, IllegalStateError) as reason:
                 # Somebody else will send exactly this range again, or we will after taking the partition over.
                 _log.info(
                     "a batch is left to its pending range: %r", reason,
                     extra={"topic": tp.topic, "partition": tp.partition, "offset": cut.position},
                 )  # fmt: skip
-                if self._cuts.get(tp) is cut:
-                    del self._cuts[tp]
+                if self.cuts.get(tp) is cut:
+                    del self.cuts[tp]
                 return
 
     async def _commit(self, tp: TopicPartition, cut: Cut, offset: int, metadata: str) -> None:
         pause = 0.1
         while True:
-            if self._cuts.get(tp) is not cut:
+            if self.cuts.get(tp) is not cut:
                 raise Interrupted("the partition was revoked")
             try:
                 await self._consumer.commit({tp: (offset, metadata)})
@@ -200,6 +232,7 @@ class Sink:
             except KafkaError as error:
                 if self._stopping.requested:
                     raise Interrupted from error
+                self.moved_at = time.monotonic()
                 _log.warning("a commit is tried again: %r", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._config.sink.retry_cap_s)
@@ -211,9 +244,9 @@ class Sink:
         deadline: a batch that outlives it finds its cut gone and commits nothing."""
         try:
             async with asyncio.timeout(_REVOKE_DEADLINE_S), self._flushing:
-                self._cuts.clear()
+                self.cuts.clear()
         except TimeoutError:
-            self._cuts.clear()
+            self.cuts.clear()
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes the partitions over; doing it here would cost the worker its membership."""
