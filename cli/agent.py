@@ -13,7 +13,7 @@ import click
 from ..producers.agent import Agent
 from ..producers.agent_metrics import AgentMetrics
 from ..producers.incarnation import new_incarnation
-from ..producers.kafka import KafkaTransport
+from ..producers.offering import to_kafka
 from ..producers.spool import Spool
 from ..producers.spooled import SpooledTransport
 from ..schemas.config import Config, load_config
@@ -43,7 +43,7 @@ async def _serve(config: Config) -> None:
         new_incarnation(),
         max_bytes=config.publisher.spool_bytes,
     )
-    line = SpooledTransport(KafkaTransport(config.kafka), spool, patience_s=config.publisher.spool_after_s)
+    line = SpooledTransport(to_kafka(config.kafka), spool, patience_s=config.publisher.spool_after_s)
     serving = Agent(socket, line, config.publisher, group=group, allowed=may_publish(config, group))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -75,12 +75,11 @@ class LifecyclePublisher(LifecycleCalls):
         surviving_tiers: Sequence[Tier] | None = None,
         version: str = "",
     ) -> Self:
-        """A publisher to `kvtrail.lifecycle` on a broker. Raises `ConfigError` for a compression that needs a package
-        which is not installed."""
-        from .kafka import KafkaTransport
+        """A publisher to `kvtrail.lifecycle` on a broker, which offers events that know only a request id to
+        `kvtrail.context`. Raises `ConfigError` for a compression that needs a package which is not installed."""
+        from .offering import to_kafka
 
-        transport = KafkaTransport(kafka or KafkaConfig())
-        return cls(node, transport, config, surviving_tiers=surviving_tiers, version=version)
+        return cls(node, to_kafka(kafka or KafkaConfig()), config, surviving_tiers=surviving_tiers, version=version)
 
     @property
     def incarnation(self) -> str:
