@@ -15,8 +15,16 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .dimensions import EntryKind
-from .errors import BadInput, BrokenRun, InvalidField, NameInDigestPlace, UndecodableRecord, UnknownSchemaVersion
-from .events import BODIES, Body, Count, Event, KeyOrigin, Micros, Number, Tier
+from .errors import (
+    BadInput,
+    BrokenRun,
+    ForeignContent,
+    InvalidField,
+    NameInDigestPlace,
+    UndecodableRecord,
+    UnknownSchemaVersion,
+)
+from .events import BODIES, Body, Count, Event, KeyOrigin, Micros, Number, Text, Tier
 from .identity import Identity
 from .wording import choices, reworded
 
@@ -40,11 +48,11 @@ class Scope(Struct, frozen=True, array_like=True, gc=False):
 class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     """Header fields that few events carry."""
 
-    span: str = ""
-    entry_version: str = ""
-    place: str = ""
+    span: Text = ""
+    entry_version: Text = ""
+    place: Text = ""
     generation: Number | None = None
-    trace_id: str = ""
+    trace_id: Text = ""
 
 
 class Row(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -69,7 +77,7 @@ class Envelope(Struct, frozen=True, kw_only=True):
     first: Count
     last: Count
     t0: Micros
-    strings: list[str]
+    strings: list[Text]
     scopes: list[Scope]
     identities: list[Raw]
     events: list[Row]
@@ -85,7 +93,7 @@ class _Loose(Struct, frozen=True, kw_only=True):
     first: Count
     last: Count
     t0: Micros = 0
-    strings: list[str] = []
+    strings: list[Text] = []
     scopes: list[Raw] = []
     identities: list[Raw] = []
     events: list[Raw] = []
@@ -101,20 +109,20 @@ class PlainEvent(Struct, frozen=True, omit_defaults=True, kw_only=True):
     seq: Count
     time_us: Micros
     body: Body
-    store: str = ""
+    store: Text = ""
     tier: Tier = "gpu"
     rank: Number = 0
-    copy: str = ""
-    key: str = ""
+    copy: Text = ""
+    key: Text = ""
     key_origin: KeyOrigin = "derived"
     kind: EntryKind = "kv"
-    part: str = ""
-    span: str = ""
-    entry_version: str = ""
-    place: str = ""
+    part: Text = ""
+    span: Text = ""
+    entry_version: Text = ""
+    place: Text = ""
     generation: Number | None = None
-    request_id: str = ""
-    trace_id: str = ""
+    request_id: Text = ""
+    trace_id: Text = ""
     identity: dict[str, str] | None = None
 
 
@@ -146,6 +154,10 @@ _plain = msgspec.json.Decoder(PlainEvent)
 _identity_map = msgspec.json.Decoder(dict[str, str])
 _encoder = msgspec.json.Encoder()
 _CHOICES = choices(*BODIES, PlainEvent)
+_HEADER_FIELDS = frozenset(PlainEvent.__struct_fields__)
+_BODY_FIELDS = frozenset(name for body in BODIES for name in body.__struct_fields__) | {"type"}
+LONGEST_UNKNOWN = 256
+"""Characters, or items, that a field of a newer producer may have."""
 
 
 class EnvelopeEncoder:
@@ -309,7 +321,10 @@ class EnvelopeDecoder:
                     remedy=f"Send version {SCHEMA_VERSION}, or upgrade this worker.",
                 )
             )
-        return self._loose(raw) if "events" in shape else self._plain(raw)
+        if "events" in shape:
+            return self._loose(raw)
+        content = _foreign_content(shape)
+        return _refused(content) if content is not None else self._plain(raw)
 
     def _plain(self, raw: bytes) -> Batch:
         try:
@@ -426,6 +441,22 @@ def _check_lane(node: str, incarnation: str, home: str, seq: int) -> None:
         raise InvalidField("is no home.", field="home", remedy="Send n:<owner node> or s:<store>:<slot>.")
     if seq < 1:
         raise InvalidField("does not start at 1.", field="seq", remedy="Count 1, 2, 3 ... inside each lane.")
+
+
+def _foreign_content(shape: dict[str, Any]) -> BadInput | None:
+    """A field that is not known here and holds text or numbers at length: a prompt or its tokens, not a new field."""
+    body = shape.get("body")
+    for where, values, known in (
+        ("", shape, _HEADER_FIELDS), ("body.", body if isinstance(body, dict) else {}, _BODY_FIELDS)
+    ):  # fmt: skip
+        for name, value in values.items():
+            if name not in known and isinstance(value, str | list) and len(value) > LONGEST_UNKNOWN:
+                return ForeignContent(
+                    "a field that is not known here holds content at length.",
+                    field=where.rstrip(".") or "record",
+                    remedy="Send digests: prompts and tokens never enter an event.",
+                )
+    return None
 
 
 def _refused(error: BadInput) -> Batch:

@@ -72,6 +72,12 @@ class NameInDigestPlace(BadInput):
     code = "name_in_digest_place"
 
 
+class ForeignContent(BadInput):
+    """A field that no schema knows holds text or numbers at length: prompts and tokens do not belong in an event."""
+
+    code = "foreign_content"
+
+
 class EmptyTenant(BadInput):
     """An identity without a tenant: nothing about isolation could be judged."""
 

@@ -22,6 +22,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Micros = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 Seconds = Annotated[float, Meta(ge=0)]
+# No field has room for a prompt or a list of tokens.
+LONGEST_TEXT = 4096
+Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 DigestText = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
 
 
@@ -38,9 +41,9 @@ class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True
     reported_tokens: Count | None = None
     bytes: Count | None = None
     payload_digest: DigestText | None = None
-    rederived_key: str | None = None
-    parts: tuple[str, ...] = ()
-    finish: str | None = None
+    rederived_key: Text | None = None
+    parts: tuple[Text, ...] = ()
+    finish: Text | None = None
     ttl_s: Seconds | None = None
     max_age_s: Seconds | None = None
     lease_s: Seconds | None = None
@@ -63,8 +66,8 @@ class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True, gc=F
     age_s: Seconds | None = None
     match_mode: MatchMode = "exact"
     similarity: float | None = None
-    parts_required: tuple[str, ...] = ()
-    outcome: str = "ok"
+    parts_required: tuple[Text, ...] = ()
+    outcome: Text = "ok"
     weights_version: Number | None = None
 
 
@@ -79,9 +82,9 @@ class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_o
     with `where` (dimension -> value; empty: all). One operation over several homes carries one `op_id`."""
 
     scope: Literal["entry", "node", "store"] = "entry"
-    where: dict[str, str] = {}
-    cause: str = ""
-    op_id: str = ""
+    where: dict[Text, Text] = {}
+    cause: Text = ""
+    op_id: Text = ""
     outcome: Literal["done", "refused", "partial"] = "done"
 
 
@@ -95,17 +98,17 @@ class Commit(Struct, tag="commit", frozen=True, omit_defaults=True, kw_only=True
 class NodeStart(Struct, tag="node_start", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A node's process started. `surviving_tiers`: what outlived the last one; memory tiers never do."""
 
-    surviving_tiers: tuple[str, ...] = ()
-    version: str = ""
+    surviving_tiers: tuple[Text, ...] = ()
+    version: Text = ""
 
 
 class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Lookups since the last report, for one tenant, template, model and tier."""
 
-    tenant_id: str
-    template_id: str = ""
-    model_id: str = ""
-    tier: str = ""
+    tenant_id: Text
+    template_id: Text = ""
+    model_id: Text = ""
+    tier: Text = ""
     hit: Count = 0
     partial: Count = 0
     miss: Count = 0
@@ -124,21 +127,21 @@ class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True, 
 
     check: Literal["canary", "spot_check", "bypass_diff", "isolation_probe", "heartbeat"]
     result: Literal["pass", "fail", "inconclusive"]
-    expected: str = ""
-    observed: str = ""
-    detail: str = ""
+    expected: Text = ""
+    observed: Text = ""
+    detail: Text = ""
 
 
 class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The identity (in the header) of an earlier event that carried only a request id."""
 
-    event_id: str
+    event_id: Text
 
 
 class RequestEnd(Struct, tag="request_end", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A request is over: judgements about its parts can be closed."""
 
-    parts_required: tuple[str, ...] = ()
+    parts_required: tuple[Text, ...] = ()
 
 
 Body = Create | Hit | Expire | Invalidate | Commit | NodeStart | Lookups | Check | Resolve | RequestEnd

@@ -67,3 +67,29 @@ def test_facts_and_findings_keep_values_to_themselves() -> None:
     with pytest.raises(InvalidField) as finding:
         decode_finding(json.dumps({"id": "1", "revision": 1, "status": SECRET}).encode())
     assert finding.value.field == "finding.status" and "secret" not in str(finding.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"prompt": "You are a helpful assistant. " * 20}, "record"),
+        ({"token_ids": list(range(300))}, "record"),
+        ({"body": {"type": "hit", "messages": ["hello"] * 300}}, "body"),
+    ],
+)
+def test_prompts_and_tokens_under_names_of_their_own_are_refused(changes: dict[str, Any], field: str) -> None:
+    error = refusal(PLAIN | changes)
+    assert (error.code, error.field) == ("foreign_content", field)
+    assert "helpful" not in str(error)
+
+
+def test_a_small_field_of_a_newer_producer_is_passed_over() -> None:
+    batch = EnvelopeDecoder().decode(json.dumps(PLAIN | {"colour": "blue", "marks": [1, 2]}).encode())
+    assert batch.rejects == [] and len(batch.events) == 1
+
+
+def test_no_field_has_room_for_a_prompt() -> None:
+    text = "a prompt " * 1000
+    assert refusal(PLAIN | {"key": text}).field == "key"
+    assert refusal(PLAIN | {"body": {"type": "create", "finish": text}}).field == "body.finish"
+    assert refusal(ENVELOPE | {"strings": ["", text]}).field.startswith("strings")
