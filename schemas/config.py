@@ -151,6 +151,15 @@ class SinkConfig(Section):
     metrics_port: int | None = Field(None, ge=0, le=65535)
 
 
+class ResolverConfig(Section):
+    """The worker that completes events which know only a request id. `window_s`: how long a request is kept from its
+    first record on, by the broker's clock; at most `limit` contexts and events wait in a partition."""
+
+    instance: str = Field("resolver-0", pattern=r"^[A-Za-z0-9._-]+$")
+    window_s: float = Field(900.0, gt=0)
+    limit: int = Field(100_000, ge=1)
+
+
 class RetentionConfig(Section):
     """How long things are kept. `longest_ttl_s` is the longest cache TTL in use; retention outlasts it by `factor`."""
 
@@ -203,6 +212,7 @@ class Config(Section):
     judging: JudgingConfig = JudgingConfig()
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()
+    resolver: ResolverConfig = ResolverConfig()
     retention: RetentionConfig = RetentionConfig()
     serve: ServeConfig = ServeConfig()
     local: LocalConfig = LocalConfig()
