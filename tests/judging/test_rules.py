@@ -82,7 +82,7 @@ def test_a_gap_is_given_up_after_the_horizon() -> None:
 
 
 def test_what_does_not_change_is_not_said_again() -> None:
-    lines = "n1:1 create K acme\nn1:4 hit K acme {weights=W2}\nn1:2 create K2 acme\nn1:3 create K3 acme"
+    lines = "n1:1 create K acme\nn1:4 hit K acme {weights=W2}\nn1:2 commit K -\nn1:3 create K3 acme"
     history = History()
     said = [[f.cause for f in history.take(record)] for _, record in scenario(lines).steps]
     assert said == [[], [], ["WEIGHTS_MISMATCH", "STREAM_GAP"], ["STREAM_GAP"], ["STREAM_GAP", "WEIGHTS_MISMATCH"]]
