@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "store": ("store", "Run the embedded ClickHouse engine behind its HTTP facade."),
     "serve": ("serve", "Serve the console and the HTTP API."),
     "agent": ("agent", "Publish for all engines of this host, from a Unix socket."),
+    "producers": ("producers", "Look after publishers: does publishing work from here?"),
     "alive": ("alive", "Health check of a worker: is it in its consumer group?"),
     "dashboards": ("dashboards", "Write or push the Grafana dashboards and alert rules."),
 }
