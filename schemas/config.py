@@ -128,7 +128,9 @@ class JudgingConfig(Section):
 
 class DetectorConfig(Section):
     """The detector worker. `instance` is its static membership: one name, one process. `metrics_port`: where metrics,
-    liveness and readiness are told; empty: nowhere, 0: a free port, which the log names."""
+    liveness and readiness are told; empty: nowhere, 0: a free port, which the log names. It stops where a partition
+    has `refused_in_a_row` records refused one after the other (0: no limit), or more than `refused_share` of the last
+    thousand (1: no limit): then the worker is the likely fault, not the records."""
 
     instance: str = Field("detector-0", pattern=r"^[A-Za-z0-9._-]+$")
     session_timeout_s: float = Field(6.0, ge=6.0)
@@ -137,11 +139,13 @@ class DetectorConfig(Section):
     batch_wait_s: float = Field(0.05, gt=0)
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(None, ge=0, le=65535)
+    refused_in_a_row: int = Field(200, ge=0)
+    refused_share: float = Field(0.5, ge=0, le=1)
 
 
 class SinkConfig(Section):
-    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port`: as the
-    detector's."""
+    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port`,
+    `refused_in_a_row` and `refused_share`: as the detector's."""
 
     instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
     batch_rows: int = Field(10_000, ge=1, le=500_000)
@@ -149,6 +153,8 @@ class SinkConfig(Section):
     retry_cap_s: float = Field(10.0, gt=0)
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(None, ge=0, le=65535)
+    refused_in_a_row: int = Field(200, ge=0)
+    refused_share: float = Field(0.5, ge=0, le=1)
 
 
 class ResolverConfig(Section):

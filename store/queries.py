@@ -14,6 +14,7 @@ from .audit_queries import (
     LIFE_OF_KEY,
     REFUSED_AT_HOMES,
 )
+from .dead_letter_queries import DEAD_LETTERS_FOUND, DEAD_LETTERS_OF_RECORD, REFUSED_OFFSETS
 from .event_queries import (
     BARRIERS,
     BLAST_RADIUS,
@@ -65,6 +66,8 @@ __all__ = [
     "BLAST_RADIUS",
     "COVERAGE",
     "DEAD_LETTERS",
+    "DEAD_LETTERS_FOUND",
+    "DEAD_LETTERS_OF_RECORD",
     "DEAD_LETTER_COLUMNS",
     "DEAD_LETTER_COUNTS",
     "DUPLICATES",
@@ -101,6 +104,7 @@ __all__ = [
     "RATES",
     "RECORD",
     "REFUSED_AT_HOMES",
+    "REFUSED_OFFSETS",
     "RESOLUTIONS",
     "STORED_UNTIL",
     "Query",

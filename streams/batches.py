@@ -15,6 +15,7 @@ from msgspec import Struct
 from .intake import Intake, Item
 from .pending import encode_pending
 from .records import Record
+from .refusals import RefusalLimit
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     last: int
     items: list[Item]
     intake: Intake
+    limit: RefusalLimit | None = None
+    """Of records that the store rejects."""
 
     @property
     def metadata(self) -> str:
@@ -38,8 +41,16 @@ class Cut:
     """One partition's records that wait, decoded in order, and how they are cut into batches."""
 
     def __init__(
-        self, *, intake: Intake, position: int, pending: tuple[int, int] | None, batch_rows: int, batch_wait_s: float
+        self,
+        *,
+        intake: Intake,
+        position: int,
+        pending: tuple[int, int] | None,
+        batch_rows: int,
+        batch_wait_s: float,
+        limits: tuple[RefusalLimit, RefusalLimit] | None = None,
     ) -> None:
+        """`limits`: of records that do not decode, and of records that the store rejects."""
         self.position = position
         self.pending = pending
         self._intake = intake
@@ -49,15 +60,19 @@ class Cut:
         self._rows = 0
         self._since = 0.0
         self._end = position
+        self._decode_limit = limits[0] if limits is not None else None
+        self._store_limit = limits[1] if limits is not None else None
 
     def add(self, records: Iterable[Record], now: float) -> None:
-        """Records as fetched; `now` is any monotonic clock."""
+        """Records as fetched; `now` is any monotonic clock. Raises `TooManyRefused`."""
         for record in records:
             if record.offset < self._end:
                 continue
             if not self._items:
                 self._since = now
             item = self._intake.take(record)
+            if self._decode_limit is not None:
+                self._decode_limit.take(item.refused)
             self._items.append(item)
             self._rows += item.size
             self._end = record.offset + 1
@@ -89,7 +104,7 @@ class Cut:
             items.append(item)
             size += item.size
         first, last = self.pending or (items[0].record.offset, items[-1].record.offset)
-        return Batch(first=first, last=last, items=items, intake=self._intake)
+        return Batch(first=first, last=last, items=items, intake=self._intake, limit=self._store_limit)
 
     async def flush(
         self, commit: Callable[[int, str], Awaitable[None]], store: Callable[[Batch], Awaitable[None]]

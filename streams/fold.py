@@ -11,6 +11,7 @@ from typing import Protocol
 from ..schemas.envelope import Batch, EnvelopeDecoder
 from ..schemas.findings import Finding
 from .records import Record
+from .refusals import RefusalLimit, refused
 
 
 class Judging(Protocol):
@@ -24,7 +25,9 @@ class Judging(Protocol):
 class Fold:
     """One partition's prefix. `next` is the offset of the first record that is not part of it."""
 
-    def __init__(self, judge: Judging, next_offset: int, last_append_us: int = 0) -> None:
+    def __init__(
+        self, judge: Judging, next_offset: int, last_append_us: int = 0, limit: RefusalLimit | None = None
+    ) -> None:
         self.judge = judge
         self.next = next_offset
         self.last_append_us = last_append_us
@@ -32,6 +35,7 @@ class Fold:
         self.newest_event_us = 0
         """The newest event time met since this fold was made, by the producers' clocks."""
         self._decoder = EnvelopeDecoder()
+        self._limit = limit
 
     def unseen(self, records: Iterable[Record]) -> list[Record]:
         """Those of `records` that are not part of the prefix, in order of offset, each once."""
@@ -50,7 +54,7 @@ class Fold:
         """Judge records that follow the prefix, in order; the findings are new revisions, in order.
 
         Holes between them must be real holes of the log: call `missing` first. Raises `ValueError` on a record
-        that is already part of the prefix, since judging it again would be wrong.
+        that is already part of the prefix, since judging it again would be wrong, and `TooManyRefused`.
         """
         findings: list[Finding] = []
         for record in records:
@@ -58,6 +62,8 @@ class Fold:
                 raise ValueError("a record below the prefix's end is already part of it")
             batch = self._decoder.decode(record.value)
             self.rejected += len(batch.rejects)
+            if self._limit is not None:
+                self._limit.take(refused(batch))
             if batch.first is not None:
                 findings += self.judge.batch(batch, record.append_us)
             if batch.events:

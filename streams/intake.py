@@ -17,6 +17,7 @@ from ..schemas.findings import Finding, decode_finding
 from ..store import rows
 from .lanes import StoredLanes
 from .records import Record
+from .refusals import refused
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,11 @@ class Item(Struct, frozen=True, kw_only=True):
     letters: tuple[DeadLetter, ...] = ()
     size: int = 1
 
+    @property
+    def refused(self) -> bool:
+        """Whether the record as a whole counts as refused."""
+        return bool(self.letters) if self.batch is None else refused(self.batch)
+
 
 class Intake(Protocol):
     """One partition's way from records to rows."""
@@ -40,6 +46,10 @@ class Intake(Protocol):
 
     def rows(self, items: Sequence[Item]) -> rows.Rows:
         """The rows of these items, for one insert."""
+        ...
+
+    def forget(self, item: Item) -> None:
+        """This item was not stored after all: should it come again, it is new."""
         ...
 
 
@@ -69,6 +79,12 @@ class LifecycleIntake:
             if item.batch is not None
         )
 
+    def forget(self, item: Item) -> None:
+        batch = item.batch
+        if batch is not None and batch.first is not None:
+            lane = (batch.node, batch.incarnation, batch.home)
+            self._lanes.forget(lane, [event.seq for event in batch.events if event.seq not in item.drop])
+
 
 class FindingsIntake:
     """Findings, one a record."""
@@ -81,6 +97,9 @@ class FindingsIntake:
 
     def rows(self, items: Sequence[Item]) -> rows.Rows:
         return rows.finding_rows((source_of(item.record), item.finding) for item in items if item.finding is not None)
+
+    def forget(self, item: Item) -> None:
+        pass
 
 
 class FactsIntake:
@@ -95,6 +114,9 @@ class FactsIntake:
 
     def rows(self, items: Sequence[Item]) -> rows.Rows:
         return rows.fact_rows((source_of(item.record), item.fact) for item in items if item.fact is not None)
+
+    def forget(self, item: Item) -> None:
+        pass
 
 
 def letter_of(

@@ -51,6 +51,16 @@ class Runs:
         firsts[low:high] = [first]
         lasts[low:high] = [last]
 
+    def remove(self, number: int) -> None:
+        """Take one number out of the set."""
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0 or self._lasts[at] < number:
+            return
+        first, last = self._firsts[at], self._lasts[at]
+        left = [(a, b) for a, b in ((first, number - 1), (number + 1, last)) if a <= b]
+        self._firsts[at : at + 1] = [a for a, _ in left]
+        self._lasts[at : at + 1] = [b for _, b in left]
+
 
 class StoredLanes:
     """The runs of every lane of one partition."""
@@ -66,3 +76,8 @@ class StoredLanes:
         known = runs.common(first, last)
         runs.add(first, last)
         return known
+
+    def forget(self, lane: Lane, numbers: Iterable[int]) -> None:
+        """These are not stored after all."""
+        for number in numbers:
+            self._lanes[lane].remove(number)

@@ -83,7 +83,7 @@ METRICS: Mapping[Name, Metric] = {
         "clock is ahead.", "worker", "topic", "partition",
     ),
     "kvtrail_refused_total": _metric(
-        "counter", "Records or single events that could not be decoded.", "The dead letters say why.",
+        "counter", "Records or single events that could not be decoded.", "`kvtrail dead-letter list`.",
         "worker", "topic", "partition",
     ),
     "kvtrail_detector_findings_total": _metric(
@@ -128,7 +128,7 @@ METRICS: Mapping[Name, Metric] = {
         "counter", "Batches stored.", "Many small ones cost ClickHouse parts: raise `sink.batch_wait_s`.",
     ),
     "kvtrail_sink_dead_letters_total": _metric(
-        "counter", "Dead letters written.", "They say why; mend the producer.",
+        "counter", "Dead letters written.", "`kvtrail dead-letter list`, then mend the producer.",
     ),
     "kvtrail_sink_insert_seconds": _metric(
         "histogram", "Time of one insert, retries not included.", "Rising: look at ClickHouse's parts and merges.",

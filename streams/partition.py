@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..judging.errors import SnapshotError
 from ..judging.judge import Judge
 from ..schemas.config import Config
+from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BrokerError
 from ..schemas.findings import Finding
 from ..schemas.topics import LIFECYCLE
@@ -25,6 +26,7 @@ from .fold import Fold
 from .metrics import Registry
 from .reader import TopicReader
 from .records import Record
+from .refusals import RefusalLimit, refused
 from .snapshots import Manifest, SnapshotUnusable, manifest_key
 from .statetopic import StateTopic
 
@@ -149,7 +151,9 @@ class PartitionTask:
             if start > 0:
                 _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
         config = self._services.config
-        return Fold(Judge(config.judging, config.deployment, self._services.facts.book), start)
+        return Fold(
+            Judge(config.judging, config.deployment, self._services.facts.book), start, limit=await self._limit(start)
+        )
 
     async def _from_snapshot(self, start: int, end: int) -> Fold | None:
         snapshot = await self._services.state.restore(self.partition)
@@ -165,7 +169,19 @@ class PartitionTask:
             Judge.load, snapshot.state, config.judging, config.deployment, self._services.facts.book
         )
         self._saved = manifest.next
-        return Fold(judge, manifest.next, manifest.last_append_us)
+        return Fold(judge, manifest.next, manifest.last_append_us, await self._limit(manifest.next, start))
+
+    async def _limit(self, reached: int, start: int | None = None) -> RefusalLimit:
+        """The limit of refusals, with what was refused just before `reached`: a restart forgives nothing."""
+        section = self._services.config.detector
+        limit = RefusalLimit(
+            f"{LIFECYCLE}/{self.partition}", "detector", in_a_row=section.refused_in_a_row, share=section.refused_share
+        )
+        first = max(reached - section.refused_in_a_row, reached if start is None else start)
+        decoder = EnvelopeDecoder()
+        async for records in self._reader.read(self.partition, first, reached):
+            limit.recall([refused(decoder.decode(record.value)) for record in records])
+        return limit
 
     async def _is_another_log(self, manifest: Manifest, start: int) -> bool:
         """Offsets start again where a topic was deleted and made anew; append times do not."""

@@ -33,6 +33,7 @@ from .metrics import Registry
 from .pending import decode_pending
 from .process import Stopping, die, report
 from .records import from_kafka
+from .refusals import WINDOW, RefusalLimit
 from .sink_report import Place, SinkReport
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
@@ -151,8 +152,8 @@ class Sink:
                 for tp in self.owned() - self.cuts.keys():
                     try:
                         await self._take_over(tp)
-                    except IllegalStateError:
-                        continue  # revoked in the meantime
+                    except (IllegalStateError, Interrupted):
+                        continue  # revoked in the meantime, or stopping while the store is away
                     except KafkaError as error:
                         _log.warning("taking a partition over is tried again: %r", error)
                         await asyncio.sleep(_IDLE_S)
@@ -188,9 +189,20 @@ class Sink:
             pending=pending,
             batch_rows=self._config.sink.batch_rows,
             batch_wait_s=self._config.sink.batch_wait_s,
+            limits=(await self._limit(tp, position, "decode"), await self._limit(tp, position, "insert")),
         )
         if pending is not None:
             _log.info("sending again", extra={"topic": tp.topic, "partition": tp.partition, "range": pending})
+
+    async def _limit(self, tp: TopicPartition, position: int, stage: str) -> RefusalLimit:
+        """The limit of refusals at a stage, with what was refused just before: a restart forgives nothing."""
+        section, first = self._config.sink, max(0, position - WINDOW)
+        limit = RefusalLimit(
+            f"{tp.topic}/{tp.partition}", "sink", in_a_row=section.refused_in_a_row, share=section.refused_share
+        )
+        refused = await self.writer.refused_offsets(tp.topic, tp.partition, first, position, stage)
+        limit.recall(offset in refused for offset in range(first, position))
+        return limit
 
     async def _intake(self, tp: TopicPartition, position: int) -> Intake:
         assert self._writer is not None

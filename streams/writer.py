@@ -95,8 +95,18 @@ class Writer:
         )
         return [((run.node, run.incarnation, run.home), run.first, run.last) for run in found]
 
+    async def refused_offsets(self, topic: str, partition: int, first: int, before: int, stage: str) -> set[int]:
+        """Offsets in `first` up to `before` of records that were refused at this stage."""
+        found = await self._retrying(
+            lambda: queries.REFUSED_OFFSETS.run(
+                self._client, topic=topic, partition=partition, from_offset=first, before_offset=before, stage=stage
+            )
+        )
+        return set(found)
+
     async def write(self, tp: TopicPartition, batch: Batch) -> None:
-        """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both."""
+        """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both. Raises
+        `TooManyRefused`, with nothing of the batch in the dead-letter topic."""
         letters = letters_of(batch.items)
         letters += await self._store(tp, batch)
         if letters:
@@ -118,17 +128,23 @@ class Writer:
         rows = await asyncio.to_thread(batch.intake.rows, batch.items)
         try:
             await self._insert(rows, batch.token(tp))
+            if batch.limit is not None:
+                batch.limit.recall([False] * len(batch.items))
             return []
         except StoreRejected as error:
             if len(batch.items) == 1:
                 refusal = NotStorable(error.message, field=error.field or rows.table, remedy=error.remedy)
+                if batch.limit is not None:
+                    batch.limit.take(True)
+                batch.intake.forget(batch.items[0])
                 return [letter_of(refusal, batch.items[0].record, "insert")]
             middle = len(batch.items) // 2
             letters: list[DeadLetter] = []
             for items in (batch.items[:middle], batch.items[middle:]):
                 half = Batch(
-                    first=items[0].record.offset, last=items[-1].record.offset, items=items, intake=batch.intake
-                )
+                    first=items[0].record.offset, last=items[-1].record.offset, items=items, intake=batch.intake,
+                    limit=batch.limit,
+                )  # fmt: skip
                 letters += await self._store(tp, half)
             return letters
 
