@@ -12,12 +12,7 @@ def to_environ(config: Config) -> dict[str, str]:
     """The variables that make `load_config` return exactly `config`."""
     variables: dict[str, str] = {}
     for name in Config.model_fields:
-        value = getattr(config, name)
-        if isinstance(value, BaseModel):
-            for inner in type(value).model_fields:
-                _put(variables, f"{name}__{inner}", getattr(value, inner))
-        else:
-            _put(variables, name, value)
+        _put(variables, name, getattr(config, name))
     return variables
 
 
@@ -29,6 +24,10 @@ def child_environ(config: Config, base: Mapping[str, str]) -> dict[str, str]:
 
 def _put(variables: dict[str, str], name: str, value: object) -> None:
     if value is None:
+        return
+    if isinstance(value, BaseModel):
+        for inner in type(value).model_fields:
+            _put(variables, f"{name}__{inner}", getattr(value, inner))
         return
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
