@@ -13,7 +13,7 @@ from ..producers.kafka_client import connection
 from ..schemas.config import Config, load_config
 from ..schemas.errors import BrokerError
 
-GROUPS = {"detect": "kvtrail-detect", "sink": "kvtrail-sink"}
+GROUPS = {"detect": "kvtrail-detect", "sink": "kvtrail-sink", "resolve": "kvtrail-resolve"}
 """Worker -> its consumer group."""
 
 
@@ -26,7 +26,10 @@ def alive(worker: str) -> None:
     after a crash the answer can be late by the worker's session timeout.
     """
     config = load_config()
-    instance = config.detector.instance if worker == "detect" else config.sink.instance
+    instances = {
+        "detect": config.detector.instance, "sink": config.sink.instance, "resolve": config.resolver.instance,
+    }  # fmt: skip
+    instance = instances[worker]
     if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}")):
         click.echo(f"{worker} {instance}: in its group")
         return

@@ -105,8 +105,12 @@ def decode_record(raw: bytes, decoder: EnvelopeDecoder) -> RequestContext | Even
     batch = decoder.decode(raw)
     if batch.rejects:
         raise batch.rejects[0].error
-    (event,) = batch.events
-    return event
+    if len(batch.events) != 1 or not lacks_identity(batch.events[0]):
+        raise InvalidField(
+            "is no event that waits for a context.", field="body",
+            remedy="Send one create or hit a record, with a request id and without an identity.",
+        )  # fmt: skip
+    return batch.events[0]
 
 
 def lacks_identity(event: Event) -> bool:

@@ -16,7 +16,7 @@ from kvtrail.schemas.context import (
     resolution,
     trace_of,
 )
-from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.errors import BadInput
 from kvtrail.schemas.events import Create, Event, Expire, Hit, Resolve
 from msgspec.structs import replace
@@ -76,6 +76,20 @@ def test_an_event_waits_where_a_context_can_complete_it() -> None:
     assert not lacks_identity(replace(WAITING, body=Expire(reason="ttl")))
     assert not lacks_identity(replace(WAITING, identity=decode_context(EXAMPLE).identity()))
     assert decode_record(offer(WAITING), EnvelopeDecoder()) == WAITING
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        offer(replace(WAITING, request_id="")),
+        offer(replace(WAITING, body=Expire(reason="ttl"))),
+        offer(replace(WAITING, seq=0)),
+        b'{"body":{},' + EnvelopeEncoder().encode([WAITING, replace(WAITING, seq=8)])[1:],
+    ],
+)
+def test_other_events_do_not_wait(raw: bytes) -> None:
+    with pytest.raises(BadInput):
+        decode_record(raw, EnvelopeDecoder())
 
 
 def test_a_resolution_follows_from_its_event_alone() -> None:

@@ -1,0 +1,276 @@
+"""`kvtrail resolve`: events that know only a request id get their identity from the request's context.
+
+Context topic, one partition after the other: fetch -> join -> send the resolutions, awaited -> commit.
+
+What is committed is the offset of the oldest record that may still matter, so that a new process reads the window
+again; beside it stands how far everything had been sent, so that only what is newer is sent again. A resolution's id
+follows from its event's: one that is sent twice is dropped by whoever reads it.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from ..producers.kafka_client import connection
+from ..schemas.config import Config
+from ..schemas.context import RequestContext, decode_record
+from ..schemas.dead_letters import DeadLetter, dead_letter
+from ..schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
+from ..schemas.errors import BadInput
+from ..schemas.events import Event
+from ..schemas.topics import CONTEXT, LIFECYCLE
+from .clients import LARGEST_RECORD, unreachable
+from .clients import producer as make_producer
+from .deadletters import DeadLetterTopic
+from .joining import Window
+from .membership import FencingWatch, InstanceLock, leave_group
+from .process import Stopping, die, report
+from .records import Record, from_kafka
+from .topics import ensure_topics
+
+GROUP = "kvtrail-resolve"
+IDLE_S = 0.5
+COMMIT_S = 1.0
+AT_ONCE = 128
+"""Resolutions in one record: each may bring an identity of its own."""
+_METADATA = re.compile(r"1 (\d+)")
+
+_log = logging.getLogger("kvtrail.streams.resolver")
+
+
+class Place:
+    """One partition: its window, how far it was read, and how far everything had been sent."""
+
+    def __init__(self, window: Window, position: int, sent: int) -> None:
+        self.window, self.position, self.sent = window, position, sent
+        self.committed: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """What a commit says: where to read from, and what had been sent."""
+        return self.window.low, self.sent
+
+
+class Resolver:
+    """One resolver worker, from start to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._instance = config.resolver.instance
+        self._places: dict[TopicPartition, Place] = {}
+        self._totals = {"joined": 0, "torn": 0, "expired": 0, "refused": 0}
+        self._assigned = asyncio.Event()
+        self._stopping = Stopping()
+        self._decoder, self._encoder = EnvelopeDecoder(), EnvelopeEncoder()
+        self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-resolutions")
+        self._letters = DeadLetterTopic(self._producer)
+        self._admin = AIOKafkaAdminClient(**connection(config.kafka))
+        self._consumer = _consumer(config)
+
+    async def run(self) -> None:
+        """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
+        self._stopping.install()
+        await ensure_topics(self._config.kafka)
+        try:
+            await self._producer.start()
+            await self._admin.start()
+            self._consumer.subscribe([CONTEXT], listener=_Rebalance(self))
+            await self._consumer.start()
+        except KafkaError as error:
+            raise unreachable(self._config.kafka, error) from error
+        FencingWatch(die).install()
+        loop = asyncio.create_task(self._loop(), name="resolver")
+        stop = asyncio.create_task(self._stopping.wait())
+        others = [asyncio.create_task(self._announce()), asyncio.create_task(report(self.counts, _log))]
+        await asyncio.wait({loop, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        await asyncio.wait({loop})
+        failure = loop.exception()
+        if failure is not None:
+            die(f"the resolver failed: {failure}", failure)
+        await self._consumer.stop()
+        if not self._stopping.restart:
+            await leave_group(self._config, GROUP, self._instance)
+        await self._producer.stop()
+        await self._admin.close()
+        _log.info("stopped", extra=self.counts())
+
+    def counts(self) -> dict[str, int]:
+        """What was done so far."""
+        windows = [place.window for place in self._places.values()]
+        return {
+            "joined": self._totals["joined"] + sum(window.joined for window in windows),
+            "torn": self._totals["torn"] + sum(window.torn for window in windows),
+            "expired": self._totals["expired"] + sum(window.expired for window in windows),
+            "refused": self._totals["refused"],
+        }
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """The loop takes the partitions over; doing it here would cost the worker its membership."""
+        _log.info("assigned", extra={"partitions": sorted(tp.partition for tp in partitions)})
+        self._assigned.set()
+
+    def revoked(self) -> None:
+        """Whoever owns the partitions next reads their windows again."""
+        for place in self._places.values():
+            for name in ("joined", "torn", "expired"):
+                self._totals[name] += getattr(place.window, name)
+        self._places.clear()
+
+    async def _announce(self) -> None:
+        await self._assigned.wait()
+        partitions = sorted(tp.partition for tp in self._consumer.assignment())
+        _log.info("ready: resolver", extra={"partitions": partitions})
+
+    async def _loop(self) -> None:
+        committed_at = time.monotonic()
+        while not self._stopping.requested:
+            for tp in self._consumer.assignment() - self._places.keys():
+                try:
+                    await self._take_over(tp)
+                except IllegalStateError:
+                    continue  # revoked in the meantime
+                except KafkaError as error:
+                    _log.warning("taking a partition over is tried again: %r", error)
+                    await asyncio.sleep(IDLE_S)
+                    break
+            fetched = await self._consumer.getmany(timeout_ms=int(IDLE_S * 1000), max_records=2000)
+            for tp, records in fetched.items():
+                place = self._places.get(tp)
+                if place is not None:
+                    await self._resolve(place, [from_kafka(record) for record in records])
+            if time.monotonic() - committed_at >= COMMIT_S:
+                await self._commit()
+                committed_at = time.monotonic()
+        await self._commit()
+
+    async def _take_over(self, tp: TopicPartition) -> None:
+        found = (await self._admin.list_consumer_group_offsets(GROUP, partitions=[tp])).get(tp)
+        first = (await self._consumer.beginning_offsets([tp]))[tp]
+        known = found is not None and found.offset >= 0
+        start = max(first, found.offset) if known else first
+        match = _METADATA.fullmatch(found.metadata or "") if known else None
+        window = Window(round(self._config.resolver.window_s * 1e6), self._config.resolver.limit)
+        window.low = start
+        self._consumer.seek(tp, start)
+        self._places[tp] = Place(window, start, int(match[1]) if match else start)
+
+    async def _resolve(self, place: Place, records: list[Record]) -> None:
+        """Join some records and send what comes of it. A window that has taken a record sends its resolutions, or the
+        process dies: nothing else may be committed after it."""
+        made: list[Event] = []
+        letters: list[DeadLetter] = []
+        for record in records:
+            if record.offset < place.position:
+                continue
+            place.position = record.offset + 1
+            content: RequestContext | Event | None = None
+            try:
+                content = decode_record(record.value, self._decoder)
+            except BadInput as error:
+                if record.offset >= place.sent:
+                    letters.append(_letter(error, record))
+            for resolve in place.window.take(record.offset, record.append_us, content):
+                if record.offset >= place.sent:
+                    made.append(resolve)
+        await self._send(made, letters)
+        self._totals["refused"] += len(letters)
+        place.sent = max(place.sent, place.position)
+
+    async def _send(self, made: list[Event], letters: list[DeadLetter]) -> None:
+        runs = [(run[0].home, self._encoder.encode(run)) for run in runs_of(made)]
+        pause = 0.1
+        while True:
+            try:
+                sent = [await self._producer.send(LIFECYCLE, record, key=home.encode()) for home, record in runs]
+                await asyncio.gather(*sent)
+                await self._letters.publish(letters)
+            except KafkaError as error:
+                if self._stopping.requested:
+                    die("the broker is away while stopping; the next life sends it", error)
+                _log.warning("resolutions are sent again: %r", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 5.0)
+            else:
+                return
+
+    async def _commit(self) -> None:
+        changed = {tp: place for tp, place in self._places.items() if place.state != place.committed}
+        if not changed:
+            return
+        states = {tp: place.state for tp, place in changed.items()}
+        try:
+            await self._consumer.commit({tp: (low, f"1 {sent}") for tp, (low, sent) in states.items()})
+        except (CommitFailedError, IllegalStateError) as error:
+            _log.info("not committed: %r", error)  # revoked: the next owner sends again what it does not know of
+        except KafkaError as error:
+            _log.warning("a commit is tried again: %r", error)
+        else:
+            for tp, place in changed.items():
+                place.committed = states[tp]
+
+
+def runs_of(made: list[Event]) -> Iterator[list[Event]]:
+    """Resolutions as runs that an envelope can hold: of one lane, their numbers contiguous, each once."""
+    made = sorted({event.id: event for event in made}.values(), key=lambda e: (e.home, e.incarnation, e.seq))
+    for _, group in groupby(made, key=lambda event: (event.home, event.incarnation)):
+        events = list(group)
+        ends = [at for at, (one, other) in enumerate(pairwise(events), 1) if other.seq != one.seq + 1]
+        for start, end in pairwise([0, *ends, len(events)]):
+            for at in range(start, end, AT_ONCE):
+                yield events[at : min(at + AT_ONCE, end)]
+
+
+def _letter(error: BadInput, record: Record) -> DeadLetter:
+    return dead_letter(
+        error, record.value, topic=record.topic, partition=record.partition, offset=record.offset, stage="resolve",
+        at_us=record.append_us,
+    )  # fmt: skip
+
+
+class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        self._resolver.revoked()
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self._resolver.assigned(assigned)
+
+
+def _consumer(config: Config) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        **connection(config.kafka),
+        client_id=f"kvtrail-{config.resolver.instance}",
+        group_id=GROUP,
+        group_instance_id=config.resolver.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=3_000,
+        max_poll_interval_ms=24 * 3600 * 1000,
+        max_partition_fetch_bytes=4 * LARGEST_RECORD,
+    )
+
+
+def run_resolver(config: Config) -> None:
+    """Run one resolver in this process until it is told to stop. Raises `KvtrailError` where it cannot start."""
+    with InstanceLock(config, config.resolver.instance):
+        asyncio.run(_main(config))
+
+
+async def _main(config: Config) -> None:
+    await Resolver(config).run()
