@@ -6,6 +6,7 @@ so a lane's order holds through any outage; meanwhile everything waits in the bo
 """
 
 import asyncio
+import selectors
 import socket
 import threading
 import time
@@ -25,14 +26,39 @@ RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 AWAKE_S = 1.0
 """How long the sender goes on in rounds after the last event, so that a steady trickle of events costs no wake-ups."""
-STAGED_AT_ONCE = 64
-"""The count of staged events may lag behind by this many while the buffer is emptied."""
+STEPS_WITHOUT_NEWS = 32
+"""Steps of the loop that may follow each other before it looks at its sockets."""
 STOP_S = 1.0
 """What closing the transport may take beyond the deadline of `close`."""
 
 
+class Selector(selectors.DefaultSelector):
+    """Asks the system for news only when nothing is left to do, or every so often.
+
+    A loop with work asks before each step, and every time it gives up the interpreter's lock to do so. It has that back
+    only after the engine's thread has been made to stop for it: what costs the engine is not the thread's own work but
+    how often it interrupts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_over = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As documented; with a timeout of 0 mostly nothing."""
+        if timeout == 0 and self._passed_over < STEPS_WITHOUT_NEWS:
+            self._passed_over += 1
+            return []
+        self._passed_over = 0
+        return super().select(timeout)
+
+
 class Loop(asyncio.SelectorEventLoop):
-    """A loop that still resolves names while the interpreter exits, when the usual worker threads are gone."""
+    """A loop that interrupts the engine seldom, and still resolves names while the interpreter exits, when the usual
+    worker threads are gone."""
+
+    def __init__(self) -> None:
+        super().__init__(Selector())
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
         """As documented; in this thread where no other can be had."""
@@ -141,11 +167,10 @@ class Sender:
         """Move everything from the buffer into the lanes."""
         buffer = self._buffer
         queue, own = buffer.queue, self._lane(node_home(self._node)).pending
-        taken = 0
         for _ in range(len(queue)):
             thing = buffer.take() if type(queue[0]) is not tuple else queue.popleft()
             if type(thing) is tuple:
-                taken += 1
+                buffer.staged += 1
                 try:
                     plain = self._announced and thing[5] != "shared" and not thing[6]
                 except Exception:  # whatever a caller put there
@@ -154,15 +179,11 @@ class Sender:
                     own.append(thing)
                 else:
                     self._stage_event(thing)
-                if taken == STAGED_AT_ONCE:
-                    buffer.staged += taken
-                    taken = 0
             elif isinstance(thing, Loss):
                 for home, count in thing.homes.items():
                     self._lane(home).pending.append(count)
             elif isinstance(thing, Flush):
                 self._stage_flush(thing)
-        buffer.staged += taken
 
     def _stage_event(self, item: Item) -> None:
         """One event that is counted as staged, to the lanes of its homes."""
