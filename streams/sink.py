@@ -15,13 +15,15 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from msgspec.structs import replace
 
 from ..producers.kafka_client import connection
 from ..schemas.config import Config
+from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
-from .batches import Cut
+from .batches import Batch, Cut
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
@@ -34,6 +36,7 @@ from .pending import decode_pending
 from .process import Stopping, die, report
 from .records import from_kafka
 from .refusals import WINDOW, RefusalLimit
+from .retention import CAUSE, RetentionWatch
 from .sink_report import Place, SinkReport
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
@@ -65,6 +68,7 @@ class Sink:
         self._client: Client | None = None
         self._writer: Writer | None = None
         self._metrics = Registry()
+        self._retention = RetentionWatch(config.retention, config.deployment)
         self._report = SinkReport(config, self._metrics, self)
         self._health = HealthServer(
             self._metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
@@ -103,6 +107,7 @@ class Sink:
             await self._consumer.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
+        await self._publish(self._retention.outdated(await self.writer.open_findings(CAUSE)))
         FencingWatch(die).install()
         await self._health.start(self._config.sink.metrics_host, self._config.sink.metrics_port)
         loop = asyncio.create_task(self._loop(), name="sink")
@@ -213,13 +218,11 @@ class Sink:
         return LifecycleIntake(StoredLanes(await self._writer.stored_lanes(tp.topic, tp.partition, position)))
 
     async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
-        assert self._writer is not None
-        writer = self._writer
         while not self._stopping.requested and self.cuts.get(tp) is cut and cut.due(time.monotonic()):
             try:
                 batch = await cut.flush(
                     lambda offset, metadata: self._commit(tp, cut, offset, metadata),
-                    lambda batch: writer.write(tp, batch),
+                    lambda batch: self._store(tp, batch),
                 )
                 self.places.setdefault(tp, Place()).note(batch)
             except (Interrupted, CommitFailedError, IllegalStateError) as reason:
@@ -231,6 +234,25 @@ class Sink:
                 if self.cuts.get(tp) is cut:
                     del self.cuts[tp]
                 return
+
+    async def _store(self, tp: TopicPartition, batch: Batch) -> None:
+        await self.writer.write(tp, batch)
+        if tp.topic == LIFECYCLE:
+            await self._publish(self._retention.look(batch.items))
+            self._metrics.set("kvtrail_sink_longest_ttl_seconds", self._retention.longest_s)
+
+    async def _publish(self, findings: Iterable[Finding]) -> None:
+        """Findings of the sink's own, once in effect: those that are known keep the event that raised them first."""
+        for finding in findings:
+            if finding.status == "open":
+                _log.error("retention: %s", finding.title, extra={"store": finding.store, "finding": finding.id})
+                self._metrics.add("kvtrail_sink_retention_alarms_total")
+                known = await self.writer.known(finding.id)
+                if known is not None and known.status == "open":
+                    continue
+                if known is not None:
+                    finding = replace(finding, revision=known.revision + 1)
+            await self._producer.send_and_wait(FINDINGS, encode_finding(finding), key=finding.subject.encode())
 
     async def _commit(self, tp: TopicPartition, cut: Cut, offset: int, metadata: str) -> None:
         pause = 0.1

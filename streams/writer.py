@@ -10,6 +10,7 @@ from aiokafka import TopicPartition
 
 from ..schemas.dead_letters import DeadLetter
 from ..schemas.errors import BadInput, StoreError, StoreRejected, StoreUnavailable
+from ..schemas.findings import Finding
 from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client
@@ -103,6 +104,15 @@ class Writer:
             )
         )
         return set(found)
+
+    async def known(self, finding_id: str) -> Finding | None:
+        """The newest revision of a finding, None where the store has none."""
+        found = await self._retrying(lambda: queries.FINDING_REVISIONS.run(self._client, finding_id=finding_id))
+        return found[-1] if found else None
+
+    async def open_findings(self, cause: str) -> list[Finding]:
+        """The open findings of one cause."""
+        return await self._retrying(lambda: queries.FINDINGS_CURRENT.run(self._client, cause=cause))
 
     async def write(self, tp: TopicPartition, batch: Batch) -> None:
         """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both. Raises

@@ -255,6 +255,12 @@ _ALL = (
         "LATE_FACT", "stream", _INFO, "A fact arrived after events that it governs",
         "Verdicts in between rest on what was known then.", "Judge the named range again.",
     ),
+    _rule(
+        "RETENTION_TOO_SHORT", "policy", _MEDIUM, "Entries may outlive what is kept about them",
+        "A create's TTL or maximum age is longer than retention outlasts: a late hit on it could not be explained. "
+        "Raised by the sink, from what producers send.",
+        "Raise retention.events_days and retention.evidence_days, or lower the TTL; `kvtrail config check` shows both.",
+    ),
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _ALL}

@@ -23,8 +23,8 @@ from kvtrail.schemas.identity import DIMENSIONS, Identity
 from .cases import causes, scenario
 
 CATALOGUE = Path(__file__).parent.parent / "catalogue"
-BEYOND_SCENARIOS = {"LATE_FACT", "SEQUENCE_RESET"}
-"""Causes that need what a scenario cannot say; tested here."""
+BEYOND_SCENARIOS = {"LATE_FACT", "SEQUENCE_RESET", "RETENTION_TOO_SHORT"}
+"""Causes that need what a scenario cannot say; tested here, and in tests/streams/test_retention.py."""
 
 
 def test_every_cause_of_a_dimension_has_words() -> None:
