@@ -1,4 +1,4 @@
-"""The whole of kvtrail on one machine: broker, store, detectors, sink and console as child processes."""
+"""The whole of kvtrail on one machine: broker, store, detector, sink, resolver and console as child processes."""
 
 import os
 import shutil
@@ -190,9 +190,10 @@ class LocalStack:
         workers = [
             self._worker("detect", ["detect"], _said_ready, hangup=True),
             self._worker("sink", ["sink"], _said_ready, hangup=True),
+            self._worker("resolve", ["resolve"], _said_ready, hangup=True),
             self._worker("serve", ["serve"], lambda _: answers(port)),
         ]
-        with step("Detector, sink and console"):
+        with step("Detector, sink, resolver and console"):
             for worker in workers:
                 self._members[worker.name] = worker
                 worker.start()

@@ -17,7 +17,7 @@ from kvtrail.schemas.config import Config, load_config
 from kvtrail.streams.process import STOP_DEADLINE_S
 from kvtrail.tests.compose.project import COMPOSE, ROOT, filled, project, raw, required, text, variables
 
-WORKERS = {"init", "detector", "sink", "serve"}
+WORKERS = {"init", "detector", "sink", "resolver", "serve"}
 ONE_SHOT = {"init"}
 SERVICES: dict[str, dict[str, Any]] = project()["services"]
 VOLUMES: dict[str, Any] = project()["volumes"]
@@ -155,10 +155,10 @@ def test_a_worker_has_longer_to_stop_than_it_takes() -> None:
 
 
 def test_workers_of_one_kind_share_the_lock_on_their_names() -> None:
-    for name in ("detector", "sink"):
+    for name in ("detector", "sink", "resolver"):
         directory = str(worker_config(name).local.directory)
         assert [target for _, target, _ in mounts(SERVICES[name])] == [directory]
-    shared = {source for name in ("detector", "sink") for source, _, _ in mounts(SERVICES[name])}
+    shared = {source for name in ("detector", "sink", "resolver") for source, _, _ in mounts(SERVICES[name])}
     assert len(shared) == 1
 
 

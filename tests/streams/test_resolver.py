@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from kvtrail.audit.history import Question
+from kvtrail.audit.stored import StoredArchive
 from kvtrail.producers.context import ContextPublisher
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import ClickHouseConfig, KafkaConfig, PublisherConfig, ResolverConfig
@@ -82,6 +84,9 @@ def test_a_gateways_word_and_an_engines_event_become_a_finding(
             assert queries.RESOLUTIONS.run(client, ids=[finding.subject]) == [
                 (finding.subject, {"tenant_id": "contoso", "template_digest": B})
             ]
+        history = StoredArchive(lambda: connect(database)).investigate(Question(kind="request", value="r2"))
+        (asked,) = [row.event for row in history.rows if row.event.request_id == "r2"]
+        assert asked.identity is not None and asked.identity.tenant_id == "contoso"
         assert resolver.stop() == 0
 
 
