@@ -2,17 +2,22 @@
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.cli.local.ports import free_ports
+from kvtrail.producers.agent_client import AgentPublisher
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import KafkaConfig, PublisherConfig
 from kvtrail.streams.topics import ensure_topics
 
+from .agents import Running, spooled
 from .reading import TENANT, decode, events, first_arrivals, gaps, read_topic, runs, until
 
 pytestmark = pytest.mark.kafka
@@ -21,7 +26,7 @@ pytestmark = pytest.mark.kafka
 class Load:
     """Two threads that publish until told to stop, and the number of their calls."""
 
-    def __init__(self, publisher: LifecyclePublisher) -> None:
+    def __init__(self, publisher: LifecyclePublisher | AgentPublisher) -> None:
         self.made = 0
         self._over = threading.Event()
         self._publisher = publisher
@@ -117,3 +122,46 @@ def test_a_dead_broker_costs_bounded_memory_and_close_still_ends(caplog: pytest.
     assert stats.sent == 0 and stats.accepted == stats.lost == 5001
     flood = [record for record in caplog.records if record.name.startswith("aiokafka")]
     assert len(flood) == len({(record.name, record.msg) for record in flood}), "each message once"
+
+
+def complete(kafka: KafkaConfig, made: int) -> None:
+    """Every event is there, each lane in order and without a gap."""
+    arrived = first_arrivals(decode(value for _, _, value in read_topic(kafka)))
+    assert len(arrived) == made
+    for home in {event.home for event in arrived}:
+        mine = [event.seq for event in arrived if event.home == home]
+        assert mine == list(range(1, len(mine) + 1))
+
+
+def test_a_broker_that_stops_answering_costs_disk_and_nothing_else(own: KafkaBroker, tmp_path: Path) -> None:
+    config = PublisherConfig(linger_s=0.01, spool_directory=tmp_path, spool_after_s=0.2, max_events=2_000)
+    publisher = LifecyclePublisher("gpu-1", KafkaTransport(own.config, ack_timeout_s=2), config)
+    with Load(publisher) as load:
+        until(lambda: publisher.stats().sent > 200, "events arrive")
+        os.kill(own.pid, signal.SIGSTOP)
+        until(lambda: publisher.stats().spooled > 20, "records wait on disk")
+        os.kill(own.pid, signal.SIGCONT)
+        until(lambda: publisher.stats().spooled == 0, "the spool is emptied", 60)
+        own.kill()
+        until(lambda: publisher.stats().spooled > 20, "records wait on disk again")
+        own.start()
+    assert publisher.close(60)
+    assert publisher.stats().lost == 0 and publisher.stats().spooled == 0
+    complete(own.config, load.made + 1)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_an_agent_holds_what_a_broker_does_not_take(own: KafkaBroker, tmp_path: Path) -> None:
+    line = spooled(KafkaTransport(own.config, ack_timeout_s=2), tmp_path / "spool", "1")
+    with Running(tmp_path / "agent.sock", line) as running:
+        publisher = AgentPublisher("gpu-1", running.path, linger_s=0.01, max_events=2_000)
+        with Load(publisher) as load:
+            until(lambda: publisher.stats().sent > 200, "events arrive")
+            own.kill()
+            sent = publisher.stats().sent
+            until(lambda: line.spool.records > 20 and publisher.stats().sent > sent + 200, "the agent keeps them")
+            own.start()
+            until(lambda: line.spool.records == 0, "the spool is emptied", 60)
+        assert publisher.close(60) and publisher.stats().lost == 0
+        until(lambda: line.spool.records == 0, "the spool is emptied", 60)
+    complete(own.config, load.made + 1)

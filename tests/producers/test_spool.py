@@ -17,7 +17,7 @@ from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.segments import Frame, Segments
 from kvtrail.producers.spool import Spool
 from kvtrail.producers.spooled import SpooledTransport
-from kvtrail.producers.tally import Tally, read_ends, read_head
+from kvtrail.producers.tally import SLOTS, Tally, read_ends, read_head
 from kvtrail.schemas.config import PublisherConfig
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.schemas.events import Check
@@ -322,7 +322,7 @@ def test_a_tally_torn_anywhere_says_what_it_can(tmp_path: Path) -> None:
     tally.count("n:gpu-1")
     tally.marks("n:gpu-1").extra()
     raw = (tmp_path / "tally").read_bytes()
-    for length in range(0, len(raw), 7):
+    for length in (0, 1, 1000, SLOTS * 8 - 1, *range(SLOTS * 8, len(raw))):
         torn = tmp_path / "torn"
         torn.write_bytes(raw[:length])
         assert all(end.last <= 2 for end in read_ends(torn))
