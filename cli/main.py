@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "The incident, live: real model, real Kafka, real ClickHouse engine."),
     "up": ("up", "Run the local stack until stopped."),
     "judge": ("judge", "Judge recorded histories offline."),
+    "rules": ("rules", "What is looked for, why it matters, and what to do about it."),
     "simulate": ("simulate", "Make the history of a believable fleet, with faults and an answer key."),
     "investigate": ("investigate", "Who was served what, where it came from, and who else was hit."),
     "findings": ("findings", "List findings and incidents."),

@@ -4,13 +4,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...schemas.dimensions import Severity
+from .cases import CASES
 
-Family = Literal["identity", "isolation", "life cycle", "storage", "stream", "freshness", "policy", "behaviour", "keys"]
+Family = Literal[
+    "identity", "isolation", "life cycle", "storage", "stream completeness", "freshness", "policy", "behaviour"
+]
+FAMILIES: dict[Family, str] = {
+    "identity": "What was served is not what was asked for.",
+    "isolation": "It was not made for whoever got it.",
+    "life cycle": "It was served before it could be read, or after it had ended.",
+    "storage": "What was read is not what was written under this key.",
+    "freshness": "It was right once, and is too old or was never whole.",
+    "policy": "Somebody declared what may be cached, shared or served, and it was not kept.",
+    "behaviour": "One event says nothing; many of them do.",
+    "stream completeness": "What kvtrail was told is not the whole story, so its verdicts are not either.",
+}
+"""Family -> what its rules have in common, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Metadata of one cause. `severity` is the base: conditions only raise it."""
+    """Metadata of one cause. `severity` is the base: conditions only raise it.
+
+    `positive`: cases in which it is found. `negative`: look-alikes in which it is not. A case is a file of the
+    catalogue (`K26`), one event of it (`K26@n1:2`), or a test, where the scenario format cannot say it.
+    """
 
     id: str
     family: Family
@@ -19,6 +37,8 @@ class Rule:
     why: str
     first_steps: tuple[str, ...]
     references: tuple[str, ...] = ()
+    positive: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
 
 
 _INFO, _LOW, _MEDIUM, _HIGH = Severity.INFO, Severity.LOW, Severity.MEDIUM, Severity.HIGH
@@ -35,6 +55,8 @@ def _rule(id: str, family: Family, severity: Severity, title: str, why: str, *st
         why=why,
         first_steps=steps,
         references=tuple(f"https://github.com/{ref}" if "://" not in ref else ref for ref in see.split()),
+        positive=CASES.get(id, ((), ()))[0],
+        negative=CASES.get(id, ((), ()))[1],
     )
 
 
@@ -124,26 +146,26 @@ _ALL = (
         "Key responses on the authorization revision, or invalidate when rights change.",
     ),
     _rule(
-        "KEY_COLLISION", "keys", _HIGH, "One key stands for different input",
+        "KEY_COLLISION", "identity", _HIGH, "One key stands for different input",
         "The key is weaker than the content behind it: a short hash, a missing parent, an input channel left out.",
         _KEY, "Compare tokens after a hash match, or use SHA-256 over the whole prefix.", _DROP,
         see="vllm-project/vllm/pull/12621 vllm-project/aibrix/issues/2329 vllm-project/vllm/issues/56655",
     ),
     _rule(
-        "KEY_UNDERSPECIFIED", "keys", _INFO, "Different entries live under one key",
+        "KEY_UNDERSPECIFIED", "identity", _INFO, "Different entries live under one key",
         "No harm yet: the next hit may get the wrong one.", _KEY,
     ),
     _rule(
-        "KEY_MISMATCH", "keys", _MEDIUM, "An entry was filed under a key that its identity does not give",
+        "KEY_MISMATCH", "identity", _MEDIUM, "An entry was filed under a key that its identity does not give",
         "Whoever looks that key up will be served something else.", "Find out who wrote it; invalidate it.",
     ),
     _rule(
-        "KEY_CLIENT_CONTROLLED", "keys", _MEDIUM, "Clients choose the keys of this namespace",
+        "KEY_CLIENT_CONTROLLED", "identity", _MEDIUM, "Clients choose the keys of this namespace",
         "A key that the requester writes proves nothing about content: two clients can choose the same one.",
         "Derive the key from content, or prefix it with the tenant.", see="vllm-project/vllm/issues/55547",
     ),
     _rule(
-        "KEY_DRIFT", "keys", _LOW, "Two nodes give the same content different keys",
+        "KEY_DRIFT", "behaviour", _LOW, "Two nodes give the same content different keys",
         "Writes continue and nothing is ever found: a random hash seed, or two key functions.",
         "Fix the hash seed on every node; compare the nodes' versions.", see="LMCache/LMCache/issues/1139",
     ),
@@ -232,27 +254,28 @@ _ALL = (
         "The tenant's policy switches caching off.", "Invalidate the entry; make the engine honour the policy.",
     ),
     _rule(
-        "HIT_UNKNOWN_ENTRY", "stream", _HIGH, "Served an entry that nobody created",
+        "HIT_UNKNOWN_ENTRY", "stream completeness", _HIGH, "Served an entry that nobody created",
         "The history is complete and holds no create for it: a ghost, or a write path that reports nothing.",
         "Look at the node's other hits; check that every write path publishes.",
     ),
     _rule(
-        "UNATTRIBUTED_HIT", "stream", _LOW, "Nobody knows yet who created this entry",
+        "UNATTRIBUTED_HIT", "stream completeness", _LOW, "Nobody knows yet who created this entry",
         "Events are missing, or the store was filled before kvtrail watched it. Judged again when they arrive.",
         "Close the gap: `kvtrail findings --cause STREAM_GAP`.", see="llm-d/llm-d-router/issues/1737",
     ),
     _rule(
-        "STREAM_GAP", "stream", _MEDIUM, "Events are missing",
+        "STREAM_GAP", "stream completeness", _MEDIUM, "Events are missing",
         "Numbers of a lane were skipped: verdicts of this home are incomplete until they arrive.",
         "Look at the node's publisher: buffer, spool, crash.", see="ai-dynamo/dynamo/pull/14167",
     ),
     _rule(
-        "SEQUENCE_RESET", "stream", _MEDIUM, "A producer counts from the start again without a new incarnation",
+        "SEQUENCE_RESET", "stream completeness", _MEDIUM,
+        "A producer counts from the start again without a new incarnation",
         "Its events cannot be told from redelivered ones and are dropped.",
         "Give every process start an incarnation of its own.",
     ),
     _rule(
-        "LATE_FACT", "stream", _INFO, "A fact arrived after events that it governs",
+        "LATE_FACT", "stream completeness", _INFO, "A fact arrived after events that it governs",
         "Verdicts in between rest on what was known then.", "Judge the named range again.",
     ),
     _rule(

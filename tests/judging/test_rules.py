@@ -1,10 +1,7 @@
 """Rules and their words; and cases that the scenario format cannot say."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
-import yaml
 from kvtrail.judging.errors import SnapshotError
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.fleet import FleetJudge
@@ -22,28 +19,12 @@ from kvtrail.schemas.identity import DIMENSIONS, Identity
 
 from .cases import causes, scenario
 
-CATALOGUE = Path(__file__).parent.parent / "catalogue"
-BEYOND_SCENARIOS = {"LATE_FACT", "SEQUENCE_RESET", "RETENTION_TOO_SHORT"}
-"""Causes that need what a scenario cannot say; tested here, and in tests/streams/test_retention.py."""
-
 
 def test_every_cause_of_a_dimension_has_words() -> None:
     # An epoch that differs is never a cause by itself, and its rule is there for the bumped one.
     assert {dimension.cause for dimension in DIMENSIONS.values()} <= RULES.keys()
     for rule in RULES.values():
         assert rule.why and rule.first_steps and rule.title
-
-
-def test_every_rule_has_a_case_that_expects_it_and_one_that_does_not() -> None:
-    documents = [yaml.safe_load(path.read_text()) for path in CATALOGUE.glob("*.yaml")]
-    expected = [
-        {want["finding"] for want in (document["expect"] or []) + (document.get("meanwhile") or [])}
-        for document in documents
-    ]
-    named = set().union(*expected)
-    assert named <= RULES.keys()
-    assert RULES.keys() - named == BEYOND_SCENARIOS
-    assert all(any(cause not in case for case in expected) for cause in named)
 
 
 def event(seq: int, body: Create | Hit | NodeStart | Resolve, *, time_s: float = 0, **fields: object) -> Event:
