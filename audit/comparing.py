@@ -5,8 +5,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..judging.comparison import SETTLED_BY_TOKENS
 from ..schemas.digests import digest_prefix
-from ..schemas.dimensions import Role
+from ..schemas.dimensions import TENSORS, MatchMode, Role
 from ..schemas.findings import Finding
 from ..schemas.identity import DIMENSIONS, titles
 
@@ -20,7 +21,8 @@ class Compared(Struct, frozen=True, kw_only=True):
     """One dimension of creator and requester. None: unknown; the empty string: known to be none.
 
     `differs` is what the finding lists, or, without a finding, a difference in something that must not differ;
-    `may differ`: the values differ and that alone is no violation (a name beside equal digests, a scope, an epoch).
+    `may differ`: the values differ and that alone is no violation (a name beside equal digests, a template beside equal
+    token ids, a scope, an epoch).
     """
 
     dimension: str
@@ -40,9 +42,17 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    created: Mapping[str, str], requested: Mapping[str, str], finding: Finding | None = None
+    created: Mapping[str, str],
+    requested: Mapping[str, str],
+    finding: Finding | None = None,
+    *,
+    kind: str = "kv",
+    mode: MatchMode = "exact",
 ) -> tuple[Compared, ...]:
-    """Every dimension, in order of precedence; what the finding lists as differing is never shown as anything else."""
+    """Every dimension, in order of precedence; what the finding lists as differing is never shown as anything else.
+
+    `kind` of the entry and match `mode` of the hit say which differences matter, as the detectors see them.
+    """
     listed = {difference.dimension for difference in finding.differing} if finding is not None else set()
     return tuple(
         Compared(
@@ -50,10 +60,23 @@ def compare(
             title=declared.title,
             created=created.get(dimension),
             requested=requested.get(dimension),
-            relation="differs" if dimension in listed else _relation(dimension, created, requested),
+            relation="differs" if dimension in listed else _judged(dimension, created, requested, kind, mode),
         )
         for dimension, declared in DIMENSIONS.items()
     )
+
+
+def _judged(
+    dimension: str, created: Mapping[str, str], requested: Mapping[str, str], kind: str, mode: MatchMode
+) -> Relation:
+    relation = _relation(dimension, created, requested)
+    declared = DIMENSIONS[dimension]
+    if relation == "differs" and not (kind in declared.kinds and mode in declared.modes):
+        return "may differ"
+    if relation == "differs" and kind in TENSORS and dimension in SETTLED_BY_TOKENS:
+        tokens = (_relation(name, created, requested) for name in ("prefix_digest", "token_ids_digest"))
+        return "may differ" if "equal" in tokens else "differs"
+    return relation
 
 
 def _relation(dimension: str, created: Mapping[str, str], requested: Mapping[str, str]) -> Relation:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ..schemas.dimensions import MatchMode
 from ..schemas.events import Create, Event, Hit, Invalidate, NodeStart, Resolve
 from ..schemas.findings import Finding, Party
 from .causes import GAP_CAUSES
@@ -234,22 +235,24 @@ def _row(
 
 def _meetings(question: Question, rows: Sequence[Row], touching: Sequence[Finding]) -> tuple[Meeting, ...]:
     met = [
-        _meeting(party_of(row.event), row.creator, row.finding)
+        _meeting(party_of(row.event), row.creator, row.finding, row.event.kind, row.event.body.match_mode)
         for row in rows
         if row.asked and isinstance(row.event.body, Hit)
     ]
     seen = {meeting.hit.event_id for meeting in met}
     if question.kind != "recording":  # a finding's parties outlive the retention of their events
         met += [
-            _meeting(finding.requester, finding.creator, finding)
+            _meeting(finding.requester, finding.creator, finding, finding.kind or "kv")
             for finding in touching
             if finding.requester is not None and finding.subject not in seen
         ]
     return tuple(met)
 
 
-def _meeting(hit: Party, creator: Party | None, finding: Finding | None) -> Meeting:
-    dimensions = compare(creator.identity, hit.identity, finding) if creator is not None else ()
+def _meeting(
+    hit: Party, creator: Party | None, finding: Finding | None, kind: str, mode: MatchMode = "exact"
+) -> Meeting:
+    dimensions = compare(creator.identity, hit.identity, finding, kind=kind, mode=mode) if creator is not None else ()
     return Meeting(hit=hit, creator=creator, finding=finding, dimensions=dimensions)
 
 

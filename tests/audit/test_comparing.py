@@ -36,6 +36,22 @@ def test_a_name_beside_equal_digests_may_differ() -> None:
     assert relations({"model_id": "a"}, {"model_id": "b"})["model_id"] == "differs"
 
 
+def test_a_template_beside_equal_token_ids_may_differ_where_tokens_are_all_that_counts() -> None:
+    created = {"template_digest": digest("a"), "token_ids_digest": digest("t")}
+    requested = {"template_digest": digest("b"), "token_ids_digest": digest("t")}
+    assert relations(created, requested)["template_digest"] == "may differ"
+    assert relations(created, {**requested, "token_ids_digest": digest("u")})["template_digest"] == "differs"
+    response = {side.dimension: side.relation for side in compare(created, requested, kind="response")}
+    assert response["template_digest"] == "differs"
+
+
+def test_what_does_not_count_for_this_kind_of_entry_may_differ() -> None:
+    created, requested = {"kv_dtype": "fp8"}, {"kv_dtype": "bf16"}
+    assert relations(created, requested)["kv_dtype"] == "differs"
+    media = {side.dimension: side.relation for side in compare(created, requested, kind="media")}
+    assert media["kv_dtype"] == "may differ"
+
+
 def test_scopes_and_epochs_may_differ_unless_a_finding_lists_them() -> None:
     created, requested = {"tenant_id": "a", "epoch": "1"}, {"tenant_id": "b", "epoch": "2"}
     assert {relations(created, requested)[name] for name in ("tenant_id", "epoch")} == {"may differ"}
