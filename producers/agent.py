@@ -319,6 +319,9 @@ class Agent:
     async def _sweep(self) -> None:
         """Declare where the lanes of killed engines should have ended."""
         for path in sorted(self.tallies.glob(f"*/*/{TALLY}")):
+            # Engines write here: a link of theirs must not lead the agent anywhere else.
+            if path.parent.resolve().parent.parent != self.tallies.resolve() or path.is_symlink():
+                continue
             lock = take(path)
             if lock is None:
                 continue
