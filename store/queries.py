@@ -56,11 +56,13 @@ from .operation_queries import (
     STORED_UNTIL,
 )
 from .query import FAR_FUTURE_US, FAR_PAST_US, Query
+from .replay_queries import APPENDED_BETWEEN, EVIDENCE_PAGE, EVIDENCE_PLACES, FACTS_APPENDED
 
 QUERIES: tuple[Query[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Query))
 """Every named query, for tests and documentation."""
 
 __all__ = [
+    "APPENDED_BETWEEN",
     "BARRIERS",
     "BATCH_GAPS",
     "BLAST_RADIUS",
@@ -78,7 +80,10 @@ __all__ = [
     "EVENTS_OF_FINDING",
     "EVENT_COLUMNS",
     "EVENT_TAIL",
+    "EVIDENCE_PAGE",
+    "EVIDENCE_PLACES",
     "FACTS",
+    "FACTS_APPENDED",
     "FAR_FUTURE_US",
     "FAR_PAST_US",
     "FINDINGS_BY_KEY",
