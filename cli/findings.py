@@ -7,7 +7,7 @@ import time
 import click
 import msgspec
 
-from ..audit.asking import wanted
+from ..audit.asking import MOST, wanted
 from ..audit.document import FINDINGS, INCIDENTS, finding_document, incident_document
 from ..audit.listing import render_findings, render_incidents
 from ..audit.stored import StoredArchive
@@ -22,15 +22,19 @@ from .screen import colourful
 @click.option("--severity", default="", metavar="LEVEL", help=f"At least this: {', '.join(Severity)}.")
 @click.option("--cause", default="", metavar="CAUSE", help="Only this cause, as CROSS_TENANT_REUSE.")
 @click.option("--status", default="open", show_default=True, metavar="STATUS", help="open, retracted or all.")
-@click.option("--limit", default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=int, default=None, help=f"At most so many.  [default: 100; {MOST} with --json]")
 @click.option("--incidents", "folded", is_flag=True, help="Fold open findings by root cause.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def findings(since: str, severity: str, cause: str, status: str, limit: int, folded: bool, as_json: bool) -> None:
+def findings(
+    since: str, severity: str, cause: str, status: str, limit: int | None, folded: bool, as_json: bool
+) -> None:
     """List findings, open ones first, then the loudest and newest; or incidents.
 
     Exit status: 0 none is open, 1 there are open findings, 2 an error.
     """
     now_s = time.time()
+    # A machine's list, as the verdicts recommend it for telling the owners, must be whole.
+    limit = (MOST if as_json else 100) if limit is None else limit
     asked = wanted(now_us=int(now_s * 1e6), since=since, severity=severity, cause=cause, status=status, limit=limit)
     config = current_config()
     archive = StoredArchive(lambda: connect(config.clickhouse))
@@ -48,8 +52,9 @@ def findings(since: str, severity: str, cause: str, status: str, limit: int, fol
         _print({"schema": FINDINGS, "findings": [finding_document(one) for one in found]})
     else:
         click.echo(render_findings(found, width=width, colour=colour))
-        if len(found) == limit:
-            click.echo(f"The first {limit} are shown; --limit shows more.", err=True)
+    if len(found) == limit:
+        more = "--limit shows more." if limit < MOST else "narrow it down with --since or --cause."
+        click.echo(f"The first {limit} are shown; {more}", err=True)
     sys.exit(1 if any(one.status == "open" for one in found) else 0)
 
 

@@ -18,6 +18,7 @@ from kvtrail.cli.main import kvtrail
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.errors import KvtrailError
 from kvtrail.store.client import connect
+from msgspec.structs import replace
 
 from .samples import FINDING, INCIDENT, KEY
 from .seeding import put
@@ -117,6 +118,20 @@ def test_findings_and_incidents(environ: dict[str, str]) -> None:
     assert json.loads(run(environ, "findings", "--incidents", "--json").stdout)["incidents"][0]["tenants"] == [
         "contoso"
     ]
+
+
+def test_a_list_for_machines_is_whole_and_one_for_people_says_where_it_ends(
+    environ: dict[str, str], database: ClickHouseConfig
+) -> None:
+    with connect(database) as client:
+        put(client, findings=[replace(FINDING, id=f"{n:032x}") for n in range(120)], offset=1)
+    whole = main(environ, "findings", "--json")
+    assert len(json.loads(whole.stdout)["findings"]) == 121 and whole.stderr == ""
+    shown = main(environ, "findings")
+    assert len(shown.stdout.splitlines()) == 101
+    assert shown.stderr.splitlines() == ["The first 100 are shown; --limit shows more."]
+    cut = main(environ, "findings", "--json", "--limit", "7")
+    assert len(json.loads(cut.stdout)["findings"]) == 7 and "The first 7 are shown" in cut.stderr
 
 
 def test_nothing_found_ends_with_zero(environ: dict[str, str]) -> None:
