@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kvtrail.judging import trial
+from kvtrail.judging.rules import HIT_RULES
 from kvtrail.tests.histories.golden import FOLDER, NAMES, expected, history, judged
 
 
@@ -15,11 +15,10 @@ def test_a_recorded_history_judges_as_it_did(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "rule", [rule.__name__ for rule in trial.HIT_RULES if rule.__name__ in ("identity", "payload")]
-)
+@pytest.mark.parametrize("rule", [rule.__name__ for rule in HIT_RULES if rule.__name__ in ("identity", "payload")])
 def test_a_rule_that_no_longer_answers_is_noticed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "HIT_RULES", tuple(each for each in trial.HIT_RULES if each.__name__ != rule))
+    others = tuple(each for each in HIT_RULES if each.__name__ != rule)
+    monkeypatch.setattr("kvtrail.judging.trial.HIT_RULES", others)
     assert any(judged(name) != expected(name) for name in NAMES)
 
 
