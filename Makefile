@@ -19,7 +19,7 @@ lint: install ## ruff, mypy, import rules
 format: install ## let ruff format and fix
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 check-docs: install ## generated files are up to date and links lead somewhere
-	@$(BIN)/pytest -q tests/test_docs.py
+	@$(BIN)/pytest -q tests/test_docs.py tests/judging/test_review.py
 bench: install ## measured budgets
 	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__%,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
 bench-publisher: install ## what publishing costs an engine

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run the local stack until stopped."),
     "judge": ("judge", "Judge recorded histories offline."),
     "rules": ("rules", "What is looked for, why it matters, and what to do about it."),
+    "lint-key": ("lint_key", "Which dimensions a key expression covers, and which it only names."),
     "simulate": ("simulate", "Make the history of a believable fleet, with faults and an answer key."),
     "investigate": ("investigate", "Who was served what, where it came from, and who else was hit."),
     "findings": ("findings", "List findings and incidents."),
