@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..schemas.envelope import SCHEMA_VERSION, Envelope, Extra, Row, Scope
 from ..schemas.identity import Identity
+from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Row, Scope
 from .buffer import Item
 
 _IDENTITIES_KEPT = 8_192

@@ -13,10 +13,10 @@ import msgspec
 from .context import DIMENSIONS_KNOWN, LONGEST_REQUEST_ID, RequestContext
 from .dead_letters import DeadLetter
 from .digests import DIGEST_PATTERN
-from .envelope import MAX_EVENTS, SCHEMA_VERSION, Envelope, PlainEvent
 from .facts import Fact
 from .findings import Finding
 from .identity import CORE, DIMENSIONS, Identity, PrefixKey
+from .wire import MAX_EVENTS, SCHEMA_VERSION, Envelope, PlainEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"

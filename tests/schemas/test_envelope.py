@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvtrail.schemas.dead_letters import dead_letter, decode_dead_letter, encode_dead_letter
-from kvtrail.schemas.envelope import MAX_EVENTS, Batch, EnvelopeDecoder, EnvelopeEncoder, encode_plain
+from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder, encode_plain
 from kvtrail.schemas.errors import BrokenRun
 from kvtrail.schemas.events import Create, Event, Hit
 from kvtrail.schemas.identity import Identity
+from kvtrail.schemas.wire import MAX_EVENTS
 from msgspec.structs import replace
 
 from .strategies import runs

@@ -1,0 +1,190 @@
+"""Records that are not whole: which events of them can be had, and what was wrong with the others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .errors import (
+    BadInput,
+    BrokenRun,
+    ForeignContent,
+    InvalidField,
+    NameInDigestPlace,
+    UndecodableRecord,
+    UnknownSchemaVersion,
+)
+from .events import BODIES, Event
+from .identity import Identity
+from .wire import (
+    MAX_EVENTS,
+    SCHEMA_VERSION,
+    Batch,
+    LooseEnvelope,
+    PlainEvent,
+    Reject,
+    Row,
+    Scope,
+    check_lane,
+    event_of,
+    scope_of,
+)
+from .wording import choices, reworded
+
+LONGEST_UNKNOWN = 256
+"""Characters, or items, that a field of a newer producer may have."""
+
+_loose = msgspec.json.Decoder(LooseEnvelope)
+_scope = msgspec.json.Decoder(Scope)
+_row = msgspec.json.Decoder(Row)
+_plain = msgspec.json.Decoder(PlainEvent)
+_CHOICES = choices(*BODIES, PlainEvent)
+_HEADER_FIELDS = frozenset(PlainEvent.__struct_fields__)
+_BODY_FIELDS = frozenset(name for body in BODIES for name in body.__struct_fields__) | {"type"}
+
+
+def decode_imperfect(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batch:
+    """What can be had of a record that the fast path refused. `identity_of` validates and shares identities.
+
+    Never raises for bad input: a `Reject` says what is wrong.
+    """
+    try:
+        shape = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return _refused(UndecodableRecord("is not JSON.", field="record", remedy="Send UTF-8 JSON."))
+    except RecursionError:
+        return _refused(UndecodableRecord("is nested too deeply.", field="record", remedy="Flatten it."))
+    if not isinstance(shape, dict):
+        return _refused(UndecodableRecord("is not a JSON object.", field="record", remedy="Send an object."))
+    version = shape.get("v")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        return _refused(
+            UnknownSchemaVersion(
+                "is missing." if version is None else "is not known here.",
+                field="v",
+                remedy=f"Send version {SCHEMA_VERSION}, or upgrade this worker.",
+            )
+        )
+    if "events" in shape:
+        return _events(raw, identity_of)
+    content = _foreign_content(shape)
+    return _refused(content) if content is not None else _plain_event(raw)
+
+
+def _plain_event(raw: bytes) -> Batch:
+    try:
+        plain = _plain.decode(raw)
+    except msgspec.ValidationError as error:
+        return _refused(_field_error(error))
+    batch = Batch(node=plain.node, incarnation=plain.incarnation, home=plain.home, first=plain.seq, last=plain.seq)
+    try:
+        check_lane(plain.node, plain.incarnation, plain.home, plain.seq)
+        identity = None if plain.identity is None else Identity.from_wire(plain.identity)
+        fields = {name: getattr(plain, name) for name in Event.__struct_fields__ if name != "identity"}
+        batch.events.append(Event(identity=identity, **fields))
+    except BadInput as error:
+        batch.rejects.append(Reject(error=error, seq=plain.seq, index=0))
+    return batch
+
+
+def _events(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batch:
+    try:
+        loose = _loose.decode(raw)
+        check_lane(loose.node, loose.incarnation, loose.home, loose.first)
+    except msgspec.ValidationError as error:
+        return _refused(_field_error(error))
+    except BadInput as error:
+        return _refused(error)
+    batch = Batch(node=loose.node, incarnation=loose.incarnation, home=loose.home)
+    if loose.last - loose.first + 1 != len(loose.events) or not loose.events:
+        batch.rejects.append(
+            Reject(
+                error=BrokenRun(
+                    f"announces a run that is not the {len(loose.events)} events it holds.",
+                    field="last",
+                    remedy="Send each lane's events as one contiguous run, first to last.",
+                )
+            )
+        )
+        return batch
+    if len(loose.events) > MAX_EVENTS:
+        batch.rejects.append(
+            Reject(
+                error=BrokenRun("holds too many events.", field="events", remedy=f"Send at most {MAX_EVENTS} a record.")
+            )
+        )
+        return batch
+    batch.first, batch.last = loose.first, loose.last
+    for index, packed in enumerate(loose.events):
+        try:
+            batch.events.append(_event(loose, index, packed, identity_of))
+        except BadInput as error:
+            batch.rejects.append(Reject(error=error, seq=loose.first + index, index=index))
+    return batch
+
+
+def _event(loose: LooseEnvelope, index: int, packed: Raw, identity_of: Callable[[Raw], Identity]) -> Event:
+    where = f"events.{index}"
+    try:
+        row = _row.decode(packed)
+    except msgspec.ValidationError as error:
+        raise _field_error(error).at(where) from None
+    try:
+        if row.scope < 0 or row.key < 0 or row.identity < -1 or row.request < -1:
+            raise IndexError
+        strings = [*loose.strings, ""]
+        scope = scope_of(_scope.decode(loose.scopes[row.scope]), loose.strings)
+        key, request = loose.strings[row.key], strings[row.request]
+        packed_identity = None if row.identity == -1 else loose.identities[row.identity]
+    except msgspec.ValidationError as error:
+        raise _field_error(error, Scope).at(f"{where}.scope") from None
+    except IndexError:
+        raise InvalidField(
+            "refers to a table row that is not there.", field=where, remedy="Send the tables it refers to."
+        ) from None
+    identity = None
+    if packed_identity is not None:
+        try:
+            identity = identity_of(packed_identity)
+        except msgspec.DecodeError:
+            raise InvalidField(
+                "is not a map of strings.", field=f"{where}.identity", remedy="Send dimension names and text."
+            ) from None
+        except BadInput as error:
+            raise error.at(f"{where}.identity") from None
+    return event_of(
+        loose.node, loose.incarnation, loose.home, loose.first + index, loose.t0 + row.dt, row, key, scope,
+        identity, request,
+    )  # fmt: skip
+
+
+def _foreign_content(shape: dict[str, Any]) -> BadInput | None:
+    """A field that is not known here and holds text or numbers at length: a prompt or its tokens, not a new field."""
+    body = shape.get("body")
+    for where, values, known in (
+        ("", shape, _HEADER_FIELDS), ("body.", body if isinstance(body, dict) else {}, _BODY_FIELDS)
+    ):  # fmt: skip
+        for name, value in values.items():
+            if name not in known and isinstance(value, str | list) and len(value) > LONGEST_UNKNOWN:
+                return ForeignContent(
+                    "a field that is not known here holds content at length.",
+                    field=where.rstrip(".") or "record",
+                    remedy="Send digests: prompts and tokens never enter an event.",
+                )
+    return None
+
+
+def _refused(error: BadInput) -> Batch:
+    return Batch(rejects=[Reject(error=error)])
+
+
+def _field_error(error: msgspec.ValidationError, row: type[Struct] = Row) -> BadInput:
+    message, field = reworded(error, _CHOICES, row)
+    if field.endswith("_digest") and "matching regex" in message:
+        return NameInDigestPlace(
+            "holds a name or a label, not a digest of content.",
+            field=field,
+            remedy="Send lower-case hex of at least 64 bits.",
+        )
+    return InvalidField(message, field=field, remedy="See docs/reference/event.schema.json.")
