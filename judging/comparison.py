@@ -6,11 +6,12 @@ equal: what cannot be compared lowers coverage and is no finding.
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from ..schemas.digests import digest_prefix
 from ..schemas.dimensions import TENSORS, Role
 from ..schemas.identity import DIMENSIONS, Identity
-from .interning import OWN, UNKNOWN, Carrier, Identities, unpack_own
+from .interning import OWN, SHARED, UNKNOWN, Carrier, Identities, unpack_own
 
 SETTLED_BY_TOKENS = frozenset(
     {"template_digest", "template_id", "tool_schema_digest", "corpus_digest", "parent_digest", "block_digest"}
@@ -20,7 +21,7 @@ prefix they cannot change it."""
 DERIVED = frozenset({"parent_digest", "block_digest", "prefix_digest", "token_ids_digest"})
 """Digests computed over what other dimensions put into the prompt."""
 _ADAPTER = frozenset({"adapter_digest", "adapter_scale", "adapter_kind", "adapter_switch", "adapter_name"})
-_CONTENT = tuple((name, d) for name, d in DIMENSIONS.items() if d.role is Role.CONTENT)
+_YIELDING = tuple((name, d.yields_to) for name, d in DIMENSIONS.items() if d.role is Role.CONTENT and d.yields_to)
 _NAMES_OF_MODELS = frozenset({"model_id", "resolved_model"})
 
 
@@ -80,12 +81,12 @@ class Comparator:
     def compare(self, creator: Carrier, requester: Carrier, kind: str, mode: str, end: int | None = None) -> Comparison:
         """`end`: where the entry's span ends, in tokens."""
         a, b = creator.identity, requester.identity
-        if end is not None and not self._activated(a, b):
+        if end is not None and not self.activated(a, b):
             end = None
         if creator.mask == requester.mask and creator.own == requester.own:
             variant: Variant = creator.mask
         else:
-            variant = _own_verdicts(creator, requester)
+            variant = own_verdicts(creator, requester)
         return self.of((a, b, kind, mode, end, variant, other_principal(creator, requester)))
 
     def of(self, pair: Pair) -> Comparison:
@@ -114,35 +115,37 @@ class Comparator:
                 covered[name] = covered.get(name, 0) + comparison.hits
         return compared, covered
 
-    def _activated(self, creator: int, requester: int) -> bool:
+    def activated(self, creator: int, requester: int) -> bool:
+        """An adapter that switches on inside the prefix is involved: where the entry ends matters."""
         activated = self.identities.activated
         return (creator >= 0 and activated[creator]) or (requester >= 0 and activated[requester])
 
     def _compare(
         self, creator: int, requester: int, kind: str, mode: str, end: int | None, variant: Variant, principal: bool
     ) -> Comparison:
-        relevant = tuple(name for name, d in _CONTENT if kind in d.kinds and mode in d.modes)
+        relevant = _relevant(kind, mode)
         if creator == UNKNOWN or requester == UNKNOWN:
             return Comparison(kind, unknown=(*relevant, "tenant_id"))
-        a, b = self.identities.get(creator), self.identities.get(requester)
+        a, b = self.identities.values[creator], self.identities.values[requester]
         own = _unpacked(variant)
         verdicts = {
-            name: own[name] if name in own else _differs(name, getattr(a, name), getattr(b, name)) for name in relevant
+            name: own[name] if place < 0 else _differs(name, a[place], b[place]) for name, place in relevant.items()
         }
-        self._adapters(a, b, end, verdicts)
+        activated = self.activated(creator, requester)
+        if activated:
+            self._adapters(self.identities.get(creator), self.identities.get(requester), end, verdicts)
         if kind in TENSORS and (verdicts.get("prefix_digest") is False or verdicts.get("token_ids_digest") is False):
             for name in SETTLED_BY_TOKENS:
                 if verdicts.get(name):
                     verdicts[name] = False
-        for name in relevant:
-            yields_to = DIMENSIONS[name].yields_to
-            if yields_to and verdicts.get(yields_to) is not None:
+        for name, yields_to in _YIELDING:
+            if name in verdicts and verdicts.get(yields_to) is not None:
                 verdicts[name] = False
         if verdicts.get("resolved_model") is not None:
             verdicts["model_id"] = False
-        content, scope = tuple(name for name in relevant if verdicts[name]), _scope(a, b, principal)
+        content, scope = tuple(name for name in relevant if verdicts[name]), self._scope(creator, requester, principal)
         exact = mode == "exact" and "isolation_domain" not in scope
-        plain = not content and not self._activated(creator, requester)
+        plain = not content and not activated
         return Comparison(
             kind,
             content=content,
@@ -152,6 +155,15 @@ class Comparator:
             unknown=tuple(name for name in relevant if verdicts[name] is None),
             compared=tuple(name for name in relevant if verdicts[name] is not None),
         )
+
+    def _scope(self, creator: int, requester: int, principal: bool) -> tuple[str, ...]:
+        identities = self.identities
+        found = ["principal"] if principal else []
+        if identities.tenants[creator] != identities.tenants[requester]:
+            found.append("tenant_id")
+        if identities.domains[creator] != identities.domains[requester]:
+            found.append("isolation_domain")
+        return tuple(found)
 
     @staticmethod
     def _adapters(a: Identity, b: Identity, end: int | None, verdicts: dict[str, bool | None]) -> None:
@@ -173,7 +185,18 @@ class Comparator:
         verdicts["adapter_digest"] = settled
 
 
-def _own_verdicts(a: Carrier, b: Carrier) -> tuple[bool | None, ...]:
+@cache
+def _relevant(kind: str, mode: str) -> dict[str, int]:
+    """Dimensions of content that matter here, in order of precedence, and their places in `SHARED`; -1 for own ones."""
+    return {
+        name: -1 if name in OWN else SHARED.index(name)
+        for name, d in DIMENSIONS.items()
+        if d.role is Role.CONTENT and kind in d.kinds and mode in d.modes
+    }
+
+
+def own_verdicts(a: Carrier, b: Carrier) -> tuple[bool | None, ...]:
+    """How own digests compare that are not all known and equal on both sides: one verdict each, in order of `OWN`."""
     one, two = unpack_own(a.mask, a.own), unpack_own(b.mask, b.own)
     return tuple(_differs(name, one.get(name), two.get(name)) for name in OWN)
 
@@ -208,12 +231,3 @@ def _differs(name: str, a: str | None, b: str | None) -> bool | None:
 def other_principal(creator: Carrier, requester: Carrier) -> bool:
     """The entry belongs to a principal, and the requester is known to be another."""
     return bool(creator.principal) and requester.principal is not None and creator.principal != requester.principal
-
-
-def _scope(a: Identity, b: Identity, principal: bool) -> tuple[str, ...]:
-    found = ["principal"] if principal else []
-    if a.tenant_id != b.tenant_id:
-        found.append("tenant_id")
-    if (a.isolation_domain or "") != (b.isolation_domain or ""):
-        found.append("isolation_domain")
-    return tuple(found)

@@ -1,21 +1,21 @@
-"""The common case, fast: the next events of a healthy lane that touch ordinary entries and give rise to no finding.
+"""The common case, fast: the next events of a lane that touch ordinary entries and give rise to no finding.
 
 Nothing is decided here that `Trial` would decide otherwise: an event that needs a rule, or finds anything unusual, is
 left to the full path. `tests/judging/test_express.py` holds the two against each other.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit
 from ..schemas.facts import EpochFact, InvalidationFact
-from .comparison import other_principal
-from .ledger.addresses import COMMIT, NOT_READABLE
+from .comparison import Variant, other_principal, own_verdicts
+from .interning import Who
+from .ledger.addresses import COMMIT
 from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
-from .ledger.rows import FINISHED, NOTHING_RARE, Row, pack_key
+from .ledger.rows import FINISHED, NOTHING_RARE, Digest, Row, Scope, pack_key
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -23,218 +23,251 @@ if TYPE_CHECKING:
 _ORDERS_TRIED = 16
 
 
-def applies(judge: "Judge", home: Home, lane: Lane, batch: Batch) -> bool:
-    """Whether the batch continues a lane of a home in which nothing is missing."""
-    runs = lane.runs
-    return (
-        len(runs) == 1
-        and runs[0][0] == 1
-        and batch.first == runs[0][1] + 1
-        and lane.next is None
-        and not home.gapped
-        and not batch.rejects
-        and len(batch.events) == (batch.last or 0) - batch.first + 1
-    )
+class Express:
+    """One lane's short ways, kept from record to record. Each returns False, having changed nothing, for an event that
+    it leaves to the full path."""
 
+    __slots__ = (
+        "append_us", "barriers", "comparator", "facts", "home", "intern", "judge", "lane", "memo", "node", "ordinal",
+        "own", "skew_us", "tables",
+    )  # fmt: skip
 
-def run(judge: "Judge", home: Home, lane: Lane, events: list[Event], append_us: int) -> None:
-    """Judge the events in order, each by the shortest way that is right."""
-    express = _Express(judge, home, lane, append_us)
-    last_run, take = lane.runs[0], judge.take
-    ways: dict[type, Callable[[Event, Any, Row | list[Row] | None], bool]] = {
-        Hit: express.hit,
-        Create: express.create,
-        Expire: express.expire,
-        Commit: express.commit,
-    }
-    counts = dict.fromkeys(ways, 0)
-    newest_us = lane.last_us
-    tables = home.addresses.tables
-    for event in events:
-        kind = type(event.body)
-        way = ways.get(kind)
-        if way is not None:
-            table = tables.get(scope_of(event))
-            if way(event, event.body, None if table is None else table.get(pack_key(event.key))):
-                counts[kind] += 1
+    def __init__(self, judge: "Judge", home: Home, lane: Lane) -> None:
+        self.judge, self.home, self.lane, self.append_us = judge, home, lane, 0
+        self.ordinal = lane.ordinal << SEQ_BITS
+        self.comparator, self.facts = judge.comparator, judge.facts
+        self.memo, self.intern = judge.comparator.memo, judge.identities.intern
+        self.barriers, self.tables = home.barriers, home.addresses.tables
+        self.node, self.own, self.skew_us = lane.node, lane.node == home.owner, judge.context.skew_us
+
+    def applies(self, batch: Batch) -> bool:
+        """Whether the batch continues the newest incarnation of its lane. A gap before it is kept in mind, a gap that
+        is to be given up is not for here."""
+        runs, home, events = self.lane.runs, self.home, batch.events
+        if not (
+            runs
+            and batch.first == runs[-1][1] + 1
+            and self.lane.next is None
+            and not batch.rejects
+            and len(events) == (batch.last or 0) - batch.first + 1
+        ):
+            return False
+        if not home.gapped or self.lane.whole:
+            return True
+        oldest = min(lane.gap_us for lane in home.gapped.values())
+        return max(event.time_us for event in events) - oldest <= self.judge.context.horizon_us
+
+    def run(self, events: list[Event], append_us: int) -> None:
+        """Judge the events in order, each by the shortest way that is right."""
+        lane, judge, tables = self.lane, self.judge, self.tables
+        self.append_us = append_us
+        last_run, newest_us = lane.runs[-1], lane.last_us
+        hit, counts = self.hit, judge.counts
+        seen: dict[str, int] = {}
+        for event in events:
+            body = event.body
+            scope, key = scope_of(event), pack_key(event.key)
+            table = tables.get(scope)
+            found = None if table is None else table.get(key)
+            if type(body) is Hit:
+                name, done = "hit", hit(event, body, found)
+            elif type(body) is Create:
+                name, done = "create", self.create(event, body, scope, key, found)
+            elif type(body) is Expire:
+                name, done = "expire", self.expire(event, body, scope, key, found)
+            elif type(body) is Commit:
+                name, done = "commit", self.commit(event, body, scope, key, found)
+            else:
+                done = False
+            if done:
+                seen[name] = seen.get(name, 0) + 1
                 last_run[1] = event.seq
                 if event.time_us > newest_us:
                     newest_us = event.time_us
-                continue
-        take(home, lane, event, append_us)
-    lane.last_us = max(lane.last_us, newest_us)
-    judge.stream.seen(newest_us)
-    for body, count in counts.items():
-        if count:
-            name = str(body.__name__).lower()
-            judge.counts[name] = judge.counts.get(name, 0) + count
-
-
-class _Express:
-    """One batch. Each way returns False, having changed nothing, for what it leaves to the full path."""
-
-    __slots__ = (
-        "append_us", "barriers", "home", "intern", "judge", "lane", "memo", "open_sharing", "ordered_until_us",
-        "ordinal", "own", "skew_us",
-    )  # fmt: skip
-
-    def __init__(self, judge: "Judge", home: Home, lane: Lane, append_us: int) -> None:
-        self.judge, self.home, self.lane, self.append_us = judge, home, lane, append_us
-        self.ordinal = lane.ordinal << SEQ_BITS
-        self.memo, self.intern = judge.comparator.memo, judge.identities.intern
-        self.barriers = home.barriers
-        self.own, self.skew_us = lane.node == home.owner, judge.context.skew_us
-        self.ordered_until_us = judge.facts.ordered_until_us
-        self.open_sharing = judge.observations is None and not judge.facts.sharing_restricted
+            else:
+                judge.take(self.home, lane, event, append_us)
+        lane.last_us = max(lane.last_us, newest_us)
+        judge.stream.seen(newest_us)
+        for name, count in seen.items():
+            counts[name] = counts.get(name, 0) + count
 
     def order(self, event: Event) -> int:
         self.judge.position += 1
         return self.judge.position << POSITION_SHIFT | self.ordinal | event.seq
 
-    def hit(self, event: Event, hit: Hit, row: Row | list[Row] | None) -> bool:
+    def hit(self, event: Event, hit: Hit, found: Row | list[Row] | None) -> bool:
+        if found is None or event.identity is None:
+            return False
+        who = self.intern(event.identity)
+        row = found if isinstance(found, Row) else self._of_domain(found, event, who)
         if (
-            type(row) is not Row
+            row is None
             or row.end is not None
             or (row.order <= self.barriers.last and self._covered(row))
-            or (row.time_us <= self.ordered_until_us and self._ordered(row))
-            or event.identity is None
+            or (row.time_us <= self.facts.ordered_until_us and self._ordered(row))
             or not _as_stored(row, hit)
-            or not (self.own or row.lane is self.lane or row.time_us <= event.time_us + self.skew_us)
         ):
             return False
         if (row.rare is not NOTHING_RARE or event.place or event.span or event.entry_version or event.part) and (
-            not self._ordinary_hit(event, hit, row)
+            not self._ordinary(event, hit, row)
         ):
             return False
-        who = self.intern(event.identity)
-        if row.mask != who.mask or row.own != who.own:
-            return False
+        same = row.mask == who.mask and row.own == who.own
+        variant: Variant = row.mask if same else own_verdicts(row, who)
         other = row.principal is not who.principal and other_principal(row, who)
-        pair = (row.identity, who.identity, event.kind, hit.match_mode, None, row.mask, other)
+        pair = (row.identity, who.identity, event.kind, hit.match_mode, None, variant, other)
         comparison = self.memo.get(pair)
-        if comparison is None or not (comparison.silent or (self.open_sharing and comparison.harmless)):
+        if comparison is None:
+            if self.comparator.activated(row.identity, who.identity):
+                return False
+            comparison = self.comparator.of(pair)
+        if not comparison.silent and (
+            not comparison.harmless or self.judge.identities.tenant(row.identity) in self.facts.keep_to_themselves
+        ):
             return False
         comparison.hits += 1
-        if self.own:
+        if self.judge.observations is not None and comparison.tenant:
+            self.judge.trial.observe_reached(event, row, who, comparison)
+        if self.own and not self.home.gapped:
             self.judge.position += 1
-        else:
-            held = Held(event, self.order(event), self.append_us, self.lane, who)
-            held.seen = held.clean = True
+            return True
+        held = Held(event, self.order(event), self.append_us, self.lane, who)
+        held.seen = held.clean = True
+        if not self.own:
             self.home.recent.append(held)
+        if self.home.gapped:
+            self.judge.trial.settle(self.home, self.home.hold(held))
         return True
 
-    def _covered(self, row: Row) -> bool:
-        return self.barriers.covering(row, self._next, self.judge.identities) is not None
+    def _of_domain(self, rows: list[Row], event: Event, who: Who) -> Row | None:
+        """Of several instances at an address the one that lives and is of the requester's isolation domain, if that is
+        beyond doubt."""
+        identities, latest_us = self.judge.identities, event.time_us + self.skew_us
+        domain = identities.domain(who.identity)
+        found: Row | None = None
+        for row in rows:
+            end = row.end
+            if end is None:
+                if identities.domain(row.identity) != domain:
+                    continue
+                if found is not None or (row.time_us > latest_us and row.lane.node != self.node):
+                    return None
+                found = row
+            elif end.time_us > latest_us and end.node != self.node:
+                return None
+        return found
 
-    @property
-    def _next(self) -> int:
-        """An order after everything that has come."""
-        return (self.judge.position + 1) << POSITION_SHIFT
+    def _covered(self, row: Row) -> bool:
+        """Whether a barrier ended the row, as of an order after everything that has come."""
+        following = (self.judge.position + 1) << POSITION_SHIFT
+        return self.barriers.covering(row, following, self.judge.identities) is not None
 
     def _ordered(self, row: Row) -> bool:
         """Whether an order to the fleet could be about the row."""
         identities = self.judge.identities
-        return len(self.judge.facts.orders) > _ORDERS_TRIED or any(
+        return len(self.facts.orders) > _ORDERS_TRIED or any(
             row.time_us < fact.effective_at_us
             and self.barriers.agrees(tuple(sorted(fact.body.where.items())), row, identities)
-            for _, fact in self.judge.facts.orders
+            for _, fact in self.facts.orders
             if isinstance(fact.body, EpochFact | InvalidationFact)
         )
 
-    def _ordinary_hit(self, event: Event, hit: Hit, row: Row) -> bool:
+    def _ordinary(self, event: Event, hit: Hit, row: Row) -> bool:
+        """What is rare about the row or the hit is as it should be."""
         rare = row.rare
-        if event.part and event.request_id:
-            return False
-        if not rare.readable or rare.unfinished or event.span != rare.span or event.entry_version != rare.version:
+        if (
+            (event.part and event.request_id)
+            or not rare.readable
+            or rare.unfinished
+            or event.span != rare.span
+            or event.entry_version != rare.version
+        ):
             return False
         if rare.max_age_us >= 0:
             age_us = round(hit.age_s * 1e6) if hit.age_s is not None else 0
             if max(event.time_us - row.time_us, age_us) > rare.max_age_us:
                 return False
-        return self._same_place(event, row) and (not rare.place or self._last_owner(row))
-
-    @staticmethod
-    def _same_place(event: Event, row: Row) -> bool:
-        if not event.place:
+        if event.place and (
+            event.place != rare.place or (event.generation is not None and event.generation != rare.generation)
+        ):
+            return False
+        if not rare.place:
             return True
-        rare = row.rare
-        return event.place == rare.place and (event.generation is None or event.generation == rare.generation)
-
-    def _last_owner(self, row: Row) -> bool:
-        owners = self.home.places.owners.get((row.scope, row.rare.place))
+        owners = self.home.places.owners.get((row.scope, rare.place))
         return owners is not None and owners[-1] is row
 
-    def create(self, event: Event, create: Create, found: Row | list[Row] | None) -> bool:
+    def create(self, event: Event, create: Create, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home, judge = self.home, self.judge
         if (
-            found is not None
-            or create.rederived_key is not None
-            or create.computed_tokens is not None
-            or (create.finish is not None and create.finish not in FINISHED)
+            event.identity is None
             or event.key_origin == "client"
-            or event.identity is None
-            or home.held
-            or home.addresses.orphans
-            or home.payloads.built
-            or judge.facts.caching_off
-            or (len(home.addresses.tables) > 1 and event.copy)
+            or (create.finish is not None and create.finish not in FINISHED)
+            or (create.rederived_key is not None and create.rederived_key != event.key)
+            or create.computed_tokens is not None
+            or (found is not None and self._lives(found))
+            or (home.held and (scope, key) in home.held)
+            or (event.copy and len(self.tables) > 1)
+            or (self.facts.not_cached and event.identity.tenant_id in self.facts.not_cached)
         ):
             return False
         if event.place:
-            owners = home.places.owners.get((scope_of(event), event.place))
-            if owners and owners[-1].end is None:
+            owners = home.places.owners.get((scope, event.place))
+            if owners and owners[-1].end is None and not self._covered(owners[-1]):
                 return False
         who = self.intern(event.identity)
         row = new_row(event, create, self.order(event), self.lane, who, judge.small)
-        home.addresses.tables.setdefault(row.scope, {})[row.key] = row
+        keep = bool(home.gapped)
+        home.addresses.create(row, late=False, keep=keep)
+        home.payloads.add(row)
         if event.place:
-            home.places.own(row, keep=False)
+            home.places.own(row, keep=keep)
         if judge.observations is not None:
             judge.trial.observe_create(event, who)
+        if keep:
+            held = Held(event, row.order, self.append_us, self.lane, who)
+            judge.trial.settle(home, home.hold(held))
         return True
 
-    def expire(self, event: Event, expire: Expire, row: Row | list[Row] | None) -> bool:
+    def _lives(self, found: Row | list[Row]) -> bool:
+        """Whether an instance lives at the address."""
+        rows = (found,) if isinstance(found, Row) else found
+        return any(row.end is None and not self._covered(row) for row in rows)
+
+    def expire(self, event: Event, expire: Expire, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if (
-            not self._plain_mark(event, row)
-            or type(row) is not Row
-            or expire.reason in NOT_READABLE
-            or (home.recent and event.time_us + self.skew_us < self.judge.stream.newest_us)
-        ):
+        if found is None or self._told_late(event):
             return False
-        row.end = new_mark(event, self.order(event), self.lane, expire.reason)
-        home.addresses.ended.append((event.time_us, (row.scope, row.key)))
+        mark = new_mark(event, self.order(event), self.lane, expire.reason)
+        home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
         home.addresses.forget(event.time_us - self.judge.context.horizon_us)
         return True
 
-    def commit(self, event: Event, commit: Commit, row: Row | list[Row] | None) -> bool:
-        if not self._plain_mark(event, row) or type(row) is not Row or self.home.payloads.built:
+    def commit(self, event: Event, commit: Commit, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
+        home = self.home
+        if found is None or self._told_late(event):
             return False
-        if not row.rare.pending or row.rare.commit is not None:
-            return False
-        mark = row.rare.commit = new_mark(event, self.order(event), self.lane, COMMIT)
+        mark = new_mark(event, self.order(event), self.lane, COMMIT)
         mark.bytes = -1 if commit.bytes is None else commit.bytes
         mark.payload = commit.payload_digest or ""
+        home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
+        if home.payloads.built:
+            for row in home.addresses.rows(scope, key):
+                if row.rare.commit is mark:
+                    home.payloads.add(row)
         return True
 
-    def _plain_mark(self, event: Event, row: Row | list[Row] | None) -> bool:
-        """It can only mean the one live instance at its address."""
-        return (
-            type(row) is Row
-            and row.end is None
-            and (row.order > self.barriers.last or not self._covered(row))
-            and event.identity is None
-            and not self.home.held
-            and event.entry_version == row.rare.version
-            and self._same_place(event, row)
-        )
+    def _told_late(self, event: Event) -> bool:
+        """Hits of other nodes may have been seen that were made after this."""
+        home = self.home
+        return self.judge.stream.newest_us > event.time_us + self.skew_us and bool(home.recent or home.held)
 
 
 def _as_stored(row: Row, hit: Hit) -> bool:
-    """Nothing that was read contradicts what was stored, and nothing was reported that could be wrong."""
+    """Nothing that was read or reported contradicts what was stored."""
+    reported = hit.reported_tokens
     return (
         hit.outcome == "ok"
-        and hit.reported_tokens is None
+        and (reported is None or (reported > 0 and reported >= hit.reused_tokens))
         and (hit.tokens_read is None or hit.tokens_read == row.tokens)
         and (hit.bytes_read is None or hit.bytes_read == row.bytes_as_stored)
         and (hit.payload_digest is None or hit.payload_digest == row.payload_as_stored)

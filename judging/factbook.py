@@ -46,10 +46,10 @@ class FactBook:
         """Epoch bumps and fleet-wide invalidations: (append time, fact), in arrival order."""
         self.ordered_until_us = -1
         """The latest time at which one of them takes effect."""
-        self.sharing_restricted = False
-        """Some tenant has ever declared that its entries are not for every other."""
-        self.caching_off = False
-        """Some tenant has ever declared that it must not be cached."""
+        self.keep_to_themselves: set[str] = set()
+        """Tenants that have ever declared that their entries are not for every other."""
+        self.not_cached: set[str] = set()
+        """Tenants that have ever declared that they must not be cached."""
 
     def add(self, fact: Fact, append_us: int) -> bool:
         """Take one fact, appended to the log at `append_us`. False when its id is known already."""
@@ -66,8 +66,10 @@ class FactBook:
             entries = self._named.setdefault((type(body), getattr(body, name)), [])
             insort(entries, (fact.effective_at_us, append_us, arrival, fact), key=itemgetter(0, 1, 2))
         if isinstance(body, PolicyFact):
-            self.caching_off = self.caching_off or not body.caching
-            self.sharing_restricted = self.sharing_restricted or body.sharing != "fleet"
+            if not body.caching:
+                self.not_cached.add(body.tenant_id)
+            if body.sharing != "fleet":
+                self.keep_to_themselves.add(body.tenant_id)
         if isinstance(body, CorpusFact):
             self._corpora.setdefault(body.corpus_digest, body.corpus_id)
         if isinstance(body, EpochFact | InvalidationFact):

@@ -132,6 +132,10 @@ class Identities:
         """The isolation domain; empty for none, declared public, and unknown identities."""
         return self.domains[number] if number >= 0 else ""
 
+    def declared_public(self, number: int) -> bool:
+        """The isolation domain is known to be none, which is more than unknown."""
+        return self.values[number][_DOMAIN] == ""
+
     def wire(self, who: Carrier) -> dict[str, str]:
         """The identity as an event carries it."""
         if who.identity < 0:

@@ -9,8 +9,8 @@ from ..schemas.envelope import Batch
 from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
 from ..schemas.findings import Finding, finding_id
 from ..schemas.identity import Identity
-from . import express
 from .comparison import Comparator
+from .express import Express
 from .factbook import FactBook
 from .findings import Findings
 from .interning import Identities
@@ -54,6 +54,7 @@ class Judge:
         self.position = 0
         self.counts: dict[str, int] = {}
         self._numbers: dict[int, int] = {}
+        self._express: dict[int, Express] = {}
         self.revisions = Revisions()
         self.findings = Findings(deployment, self.identities)
         self.stream = StreamWatch(self.revisions, self.findings, self.context)
@@ -78,8 +79,11 @@ class Judge:
         if batch.node == RESOLVER and all(type(event.body) is Resolve for event in batch.events):
             return self._resolutions(batch)
         home, lane = self.open(batch)
-        if express.applies(self, home, lane, batch):
-            express.run(self, home, lane, batch.events, append_us)
+        express = self._express.get(lane.index)
+        if express is None:
+            express = self._express[lane.index] = Express(self, home, lane)
+        if express.applies(batch):
+            express.run(batch.events, append_us)
         else:
             refused = sorted(reject.seq for reject in batch.rejects if reject.seq is not None)
             for event in batch.events:

@@ -8,6 +8,7 @@ import msgspec
 from ..schemas.dimensions import Severity
 from ..schemas.events import Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
+from .comparison import Comparison
 from .findings import Findings
 from .interning import CONTENT_MASK, NOBODY, Who, span_end, unpack_own
 from .ledger.addresses import REPLACED
@@ -120,12 +121,17 @@ class Trial:
                     event.id, event.time_us, event.request_id, case.requester, event.part, case.hit.parts_required
                 )
             )
-        if row is None or row.identity < 0 or case.identity < 0 or not comparison.tenant:
+        if row is not None:
+            self.observe_reached(event, row, case.who, comparison)
+
+    def observe_reached(self, event: Event, row: Row, who: Who, comparison: Comparison) -> None:
+        """Hand on what probing is made of: content of another tenant that was not declared shareable."""
+        assert self.observations is not None
+        if row.identity < 0 or who.identity < 0 or not comparison.tenant:
             return
         identities = self.context.identities
-        creator = identities.get(row.identity)
         # Declared shareable is meant to be reached, and what differs is a finding of its own.
-        if creator.isolation_domain == "" or comparison.content or comparison.domain:
+        if identities.declared_public(row.identity) or comparison.content or comparison.domain:
             return
         own = unpack_own(row.mask, row.own)
         self.observations.append(
@@ -133,9 +139,9 @@ class Trial:
                 event.id,
                 event.time_us,
                 event.request_id,
-                case.requester,
-                case.who.principal or "",
-                creator.tenant_id,
+                identities.tenant(who.identity),
+                who.principal or "",
+                identities.tenant(row.identity),
                 row.event_id,
                 (row.key_text, hashlib.sha256(row.key_text.encode()).hexdigest(), *own.values()),
                 own.get("parent_digest", ""),

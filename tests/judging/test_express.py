@@ -3,16 +3,22 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvtrail.judging import express
+from kvtrail.judging.express import Express
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.judge import Judge
+from kvtrail.judging.observations import Observation
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Event
 from kvtrail.schemas.facts import Fact, InvalidationFact, PolicyFact
 from kvtrail.schemas.findings import Finding
+from kvtrail.simulator.delivery import DeliverySpec
+from kvtrail.simulator.faults import FAULTS
+from kvtrail.simulator.fleet import FleetSpec
+from kvtrail.simulator.run import Run
 
 from .test_properties import TENANTS, history
 
@@ -61,13 +67,15 @@ def batches(records: list[Event | Fact], size: int) -> list[Batch]:
     return [decoder.decode(encoder.encode(run)) for run in runs]
 
 
-def judged(found: list[Batch], facts: list[Fact], *, fast: bool) -> tuple[list[Finding], Any]:
+def judged(found: list[Batch | Fact], *, fast: bool) -> tuple[list[Finding], Any, list[Observation]]:
+    """Revisions, counts and observations; facts are appended where they stand."""
     book = FactBook()
-    for fact in facts:
-        book.add(fact, 0)
-    judge = Judge(JudgingConfig(), "d", book)
+    judge = Judge(JudgingConfig(), "d", book, observe=True)
     revisions: list[Finding] = []
     for index, batch in enumerate(found):
+        if isinstance(batch, Fact):
+            book.add(batch, index)
+            continue
         if fast:
             revisions += judge.batch(batch, index)
             continue
@@ -76,7 +84,7 @@ def judged(found: list[Batch], facts: list[Fact], *, fast: bool) -> tuple[list[F
         for event in batch.events:
             judge.take(home, lane, event, index)
         revisions += judge.revisions.drain()
-    return revisions, judge.stats()
+    return revisions, judge.stats(), judge.observations or []
 
 
 _invalidate = st.tuples(
@@ -103,7 +111,25 @@ def test_the_fast_path_agrees_with_the_full_one(
     found = batches(history(lines), size)
     effective_us = found[0].events[0].time_us + at_s * 1_000_000
     facts = [Fact(id=str(n), effective_at_us=effective_us, body=body) for n, body in enumerate(bodies)]
-    assert judged(found, facts, fast=True) == judged(found, facts, fast=False)
+    records: list[Batch | Fact] = [*facts, *found]
+    assert judged(records, fast=True) == judged(records, fast=False)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_the_fast_path_agrees_with_the_full_one_on_a_whole_fleet(seed: int) -> None:
+    """Restarts, epochs, policies, places, demotions, faults of every family; envelopes sent twice and out of order."""
+    run = Run(
+        seed=seed,
+        events=8_000,
+        faults=len(FAULTS),
+        fleet=FleetSpec(gpu=30, host=40, nvme=60, shared=120, request_ms=(8.0, 0.1)[seed % 2]),
+        delivery=DeliverySpec(duplicate=0.01, reorder=0.01),
+    )
+    decoder = EnvelopeDecoder()
+    records = [sent.fact or decoder.decode(sent.record) for sent in run.sent()]
+    fast, full = judged(records, fast=True), judged(records, fast=False)
+    assert fast[0] and fast[2]
+    assert fast == full
 
 
 def test_the_fast_path_heeds_orders_to_the_fleet() -> None:
@@ -126,6 +152,6 @@ def test_the_fast_path_is_taken() -> None:
     judge = Judge(JudgingConfig(), "d", FactBook())
     judge.batch(found[0], 0)
     home, lane = judge.open(found[1])
-    assert express.applies(judge, home, lane, found[1])
+    assert Express(judge, home, lane).applies(found[1])
     broken = msgspec.structs.replace(found[1], first=(found[1].first or 0) + 1)
-    assert not express.applies(judge, home, lane, broken)
+    assert not Express(judge, home, lane).applies(broken)
