@@ -9,8 +9,9 @@ from ..schemas.events import Event
 from ..schemas.facts import Fact
 from ..schemas.findings import Finding
 from .delivery import DeliverySpec, Sent, deliver
-from .faults import FAULTS, Expected
+from .faults import FAULTS
 from .fleet import Fleet, FleetSpec
+from .injection import Expected
 
 WARM_UP = 0.05
 """Share of the history that stays free of faults, so that there is something to befall."""

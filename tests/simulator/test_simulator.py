@@ -6,7 +6,8 @@ from kvtrail.schemas.envelope import Batch, EnvelopeDecoder
 from kvtrail.schemas.facts import Fact
 from kvtrail.schemas.findings import Finding
 from kvtrail.simulator.delivery import DeliverySpec
-from kvtrail.simulator.faults import FAULTS, Expected
+from kvtrail.simulator.faults import FAULTS
+from kvtrail.simulator.injection import Expected
 from kvtrail.simulator.run import Run, score
 
 ONE_OF_EACH = len(FAULTS)
