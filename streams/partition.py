@@ -113,8 +113,8 @@ class PartitionTask:
     async def run(self) -> None:
         """Restore, read what was acknowledged without being part of the state, then follow the deliveries."""
         await self._reader.start()
-        self._move(busy=True)
         try:
+            # A restore is never called stuck: a large one, killed for being slow, would begin anew for ever.
             fold = self._fold = await self._restore()
             self._move(busy=True)
             self.recovered = await self._catch_up(fold)
