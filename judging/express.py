@@ -112,8 +112,7 @@ class Express:
             not self._ordinary(event, hit, row)
         ):
             return False
-        same = row.mask == who.mask and row.own == who.own
-        variant: Variant = row.mask if same else own_verdicts(row, who)
+        variant: Variant = who.mask if row.owns(who) else own_verdicts(row, who)
         other = row.principal is not who.principal and other_principal(row, who)
         pair = (row.identity, who.identity, event.kind, hit.match_mode, None, variant, other)
         comparison = self.memo.get(pair)
@@ -215,7 +214,7 @@ class Express:
             if owners and owners[-1].end is None and not self._covered(owners[-1]):
                 return False
         who = self.intern(event.identity)
-        row = new_row(event, create, self.order(event), self.lane, who, judge.small)
+        row = new_row(event, create, self.order(event), self.lane, who, judge.small, (scope, key))
         keep = bool(home.gapped)
         home.addresses.create(row, late=False, keep=keep)
         home.payloads.add(row)

@@ -5,6 +5,7 @@ holds the number of the shared part, and its own digests packed; comparisons of 
 """
 
 import hashlib
+from functools import cache
 from operator import itemgetter
 from sys import intern
 from typing import Any, Protocol
@@ -161,6 +162,13 @@ def pack_own(values: tuple[str | None, ...]) -> tuple[int, Packed]:
         mask |= (_SHA256 if sha256 else _TEXT) << 2 * place
         known.append(value)
     return mask, bytes.fromhex("".join(known)) if plain else tuple(known)
+
+
+@cache
+def own_size(mask: int) -> int:
+    """Bytes that own digests take when packed; none where they are kept as text."""
+    states = [mask >> 2 * place & 3 for place in range(len(OWN))]
+    return 0 if _TEXT in states else 32 * states.count(_SHA256)
 
 
 def unpack_own(mask: int, own: Packed) -> dict[str, str]:

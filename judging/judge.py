@@ -13,6 +13,7 @@ from .comparison import Comparator
 from .express import Express
 from .factbook import FactBook
 from .findings import Findings
+from .freezing import Frozen
 from .interning import Identities
 from .ledger.addresses import COMMIT, Address
 from .ledger.barriers import Barrier
@@ -101,11 +102,13 @@ class Judge:
         held = sum(len(held) for home in self.homes.values() for held in home.held.values())
         return {**self.counts, "live": live, "held": held, "compared": compared, "coverage": covered}
 
+    def freeze(self) -> Frozen:
+        """A copy of the exact state, taken in milliseconds; its `encode` may run in another thread."""
+        return Frozen(self)
+
     def dump(self) -> bytes:
         """The exact state: `load` continues with the same future findings."""
-        from .snapshot import dump
-
-        return dump(self)
+        return self.freeze().encode()
 
     @classmethod
     def load(
@@ -363,8 +366,7 @@ class Judge:
                 address = address_of(one.event)
                 for row in home.addresses.rows(*address):
                     if row.order == one.order:
-                        row.identity, row.mask, row.own = one.who.identity, one.who.mask, one.who.own
-                        row.principal = one.who.principal
+                        row.resolve(one.who)
                 again = [other for other in home.held.get(address, ()) if other.order >= one.order]
                 self._again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from operator import attrgetter
 
+from msgspec import Struct
+
 from ..interning import Identities
 from .barriers import Barriers
 from .rows import Digest, Mark, Row, Scope
@@ -23,6 +25,14 @@ Address = tuple[Scope, Digest]
 Place = tuple[Scope, str]
 
 
+class Ended(Struct, gc=False, frozen=True):
+    """Something ended at an address."""
+
+    time_us: int
+    scope: Scope
+    key: Digest
+
+
 class Addresses:
     """Every entry of one home. The common address holds one row, others a list in order of creation."""
 
@@ -31,7 +41,7 @@ class Addresses:
         self.orphans: dict[Address, list[Mark]] = {}
         self.doubts: dict[Address, list[Mark]] = {}
         """Ends that name no domain where several live: who ended is open until there are as many as instances."""
-        self.ended: deque[tuple[int, Address]] = deque()
+        self.ended: deque[Ended] = deque()
         self._barriers, self._identities = barriers, identities
 
     def rows(self, scope: Scope, key: Digest) -> list[Row]:
@@ -78,6 +88,8 @@ class Addresses:
 
     def mark(self, scope: Scope, key: Digest, mark: Mark, *, late: bool, keep: bool) -> None:
         """A commit or an end reached an address."""
+        if not late and self._ends_the_only_one(scope, key, mark):
+            return
         rows = self.rows(scope, key)
         if late:
             self._fold(scope, key, rows, [mark])
@@ -87,6 +99,27 @@ class Addresses:
                 marks.append(mark)
         if not keep:
             self.orphans.pop((scope, key), None)
+
+    def _ends_the_only_one(self, scope: Scope, key: Digest, mark: Mark) -> bool:
+        """The common case of `mark`: it can mean none but the latest instance, and ends that."""
+        table = self.tables.get(scope)
+        found = table.get(key) if table is not None else None
+        if found is None or self.orphans or self.doubts or mark.reason == COMMIT:
+            return False
+        row = found if isinstance(found, Row) else found[-1]
+        if (
+            row.end is not None
+            or row.order <= self._barriers.last
+            or mark.domain is not None
+            or (mark.place and mark.place != row.rare.place)
+            or (mark.generation >= 0 and mark.generation != row.rare.generation)
+            or (mark.version and mark.version != row.rare.version)
+            or (isinstance(found, list) and any(other.end is None for other in found[:-1]))
+        ):
+            return False
+        row.end = mark
+        self.ended.append(Ended(mark.time_us, scope, key))
+        return True
 
     def barrier_came_late(self, order: int) -> None:
         """Fold again what was marked after `order`: a barrier before it decides which instances a mark can mean."""
@@ -106,8 +139,9 @@ class Addresses:
 
     def forget(self, before_us: int) -> None:
         """Drop instances that ended before `before_us`, oldest first and only where many are kept."""
-        while len(self.ended) > _ENDED_KEPT and self.ended[0][0] < before_us:
-            _, (scope, key) = self.ended.popleft()
+        while len(self.ended) > _ENDED_KEPT and self.ended[0].time_us < before_us:
+            ended = self.ended.popleft()
+            scope, key = ended.scope, ended.key
             kept = [row for row in self.rows(scope, key) if row.end is None or row.end.time_us >= before_us]
             table = self.tables.get(scope, {})
             if not kept:
@@ -163,7 +197,7 @@ class Addresses:
             self.orphans.setdefault((scope, key), []).extend(spent)
         for row in meant:
             row.end = mark
-            self.ended.append((mark.time_us, (scope, key)))
+            self.ended.append(Ended(mark.time_us, scope, key))
         return bool(meant)
 
     def _meant(self, rows: list[Row], mark: Mark) -> list[Row]:

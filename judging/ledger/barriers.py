@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from ...schemas.events import Event
-from ..interning import OWN, Carrier, Identities
+from ..interning import OWN, SHARED, Carrier, Identities
 from .rows import MEMORY, Mark, Row
 
 
@@ -83,7 +83,7 @@ class Barriers:
             return all(wire.get(name) == value for name, value in where)
         found = self.memo.get((where, who.identity))
         if found is None:
-            shared = identities.get(who.identity)
-            found = all(getattr(shared, name, None) == value for name, value in where)
+            values = identities.values[who.identity]
+            found = all(name in SHARED and values[SHARED.index(name)] == value for name, value in where)
             self.memo[where, who.identity] = found
         return found

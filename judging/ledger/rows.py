@@ -1,10 +1,11 @@
 """Rows of the ledger: one instance of an entry each, and the marks that change it."""
 
+from copy import copy
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..interning import Packed
+from ..interning import Carrier, Packed, own_size
 from .lanes import Lane
 
 Digest = bytes | str
@@ -26,36 +27,31 @@ class Scope(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What many rows have in common, one object for all of them."""
+    """What many rows have in common, one object for all of them. `payload`: bytes of `Row.data` that are the digest of
+    the payload."""
 
     scope: Scope
     kind: str
     origin: str
+    payload: int
 
 
-class Mark:
-    """A commit or an end: what it says, and what it says about which instance it means."""
+class Mark(Struct, gc=False, eq=False):
+    """A commit or an end: what it says, and what it says about which instance it means. Never changed once it is part
+    of a ledger."""
 
-    __slots__ = (
-        "bytes",
-        "domain",
-        "generation",
-        "lane",
-        "order",
-        "payload",
-        "place",
-        "reason",
-        "time_us",
-        "told_by",
-        "version",
-    )
-
-    def __init__(self, order: int, time_us: int, reason: str, lane: Lane | None, told_by: str = "") -> None:
-        self.order, self.time_us, self.reason, self.lane, self.told_by = order, time_us, reason, lane, told_by
-        self.place, self.generation, self.version = "", -1, ""
-        self.domain: str | None = None
-        """The isolation domain it names; None where it names none."""
-        self.bytes, self.payload = -1, ""
+    order: int
+    time_us: int
+    reason: str
+    lane: Lane | None
+    told_by: str = ""
+    place: str = ""
+    generation: int = -1
+    version: str = ""
+    domain: str | None = None
+    """The isolation domain it names; None where it names none."""
+    bytes: int = -1
+    payload: str = ""
 
     @property
     def event_id(self) -> str:
@@ -67,24 +63,26 @@ class Mark:
         return self.lane.node if self.lane is not None else self.told_by.partition("/")[0]
 
 
-class Rare:
+class Rare(Struct, gc=False, eq=False):
     """What few entries have. -1 and the empty string stand for unknown."""
 
-    __slots__ = (
-        "commit", "finish", "generation", "max_age_us", "part", "pending", "place", "served", "served_for_good", "span",
-        "version", "weights_version",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.place, self.generation, self.part, self.span, self.version = "", -1, "", "", ""
-        self.max_age_us = -1
-        self.weights_version: int | None = None
-        self.finish: str | None = None
-        self.pending = False
-        self.commit: Mark | None = None
-        self.served: frozenset[int] = frozenset()
-        """Orders of the hits that an unfinished response was served to and that may still be matched otherwise."""
-        self.served_for_good = False
+    place: str = ""
+    generation: int = -1
+    part: str = ""
+    span: str = ""
+    version: str = ""
+    max_age_us: int = -1
+    weights_version: int | None = None
+    finish: str | None = None
+    pending: bool = False
+    commit: Mark | None = None
+    served: frozenset[int] = frozenset()
+    """Orders of the hits that an unfinished response was served to and that may still be matched otherwise."""
+    served_for_good: bool = False
+    own: tuple[str, ...] = ()
+    """Own digests of which one is no plain SHA-256."""
+    payload: str = ""
+    """Digest of the bytes where it is no plain SHA-256."""
 
     @property
     def unfinished(self) -> bool:
@@ -104,8 +102,9 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     """One life of an entry at one address, from its create on.
 
     `end` is the mark that ended it, None while it lives; what a restart or a scoped invalidation ended is decided at
-    the hit, never by a scan. -1 and the empty string stand for unknown. Not tracked by the garbage collector: rows
-    form no cycles, and a million of them would be walked for nothing.
+    the hit, never by a scan. -1 and the empty string stand for unknown. `data` is what has no other place, end to end:
+    own digests, the digest of the payload, the request id. Not tracked by the garbage collector: rows form no cycles,
+    and a million of them would be walked for nothing.
     """
 
     order: int
@@ -113,16 +112,14 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     time_us: int
     identity: int
     mask: int
-    own: Packed
     principal: str | None
     key: Digest
     profile: Profile
-    tokens: int = 0
-    bytes: int = -1
-    packed: Digest = ""
-    request_id: str = ""
+    data: bytes
+    tokens: int
+    size: int
+    rare: Rare
     end: Mark | None = None
-    rare: Rare = NOTHING_RARE
 
     @property
     def scope(self) -> Scope:
@@ -138,6 +135,30 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
         return self.profile.origin
 
     @property
+    def own(self) -> Packed:
+        return self.rare.own or self.data[: own_size(self.mask)]
+
+    def owns(self, who: Carrier) -> bool:
+        """Whether the own digests are the same, known and equal."""
+        own = who.own
+        return self.mask == who.mask and (self.data.startswith(own) if isinstance(own, bytes) else self.rare.own == own)
+
+    def resolve(self, who: Carrier) -> None:
+        """The identity of its creator has become known."""
+        rest = self.data[own_size(self.mask) :]
+        own = who.own
+        if isinstance(own, bytes):
+            self.data = own + rest
+        else:
+            self.rare = copy(self.rare)
+            self.rare.own, self.data = own, rest
+        self.identity, self.mask, self.principal = who.identity, who.mask, who.principal
+
+    @property
+    def request_id(self) -> str:
+        return self.data[own_size(self.mask) + self.profile.payload :].decode()
+
+    @property
     def key_text(self) -> str:
         """The store key, as events spell it."""
         return self.key if isinstance(self.key, str) else self.key.hex()
@@ -150,7 +171,10 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     @property
     def payload(self) -> str:
         """Digest of the bytes as the create told it, empty where it did not."""
-        return self.packed if isinstance(self.packed, str) else self.packed.hex()
+        if not self.profile.payload:
+            return self.rare.payload
+        start = own_size(self.mask)
+        return self.data[start : start + self.profile.payload].hex()
 
     @property
     def payload_as_stored(self) -> str:
@@ -160,12 +184,7 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     @property
     def bytes_as_stored(self) -> int:
         commit = self.rare.commit
-        return commit.bytes if commit is not None and commit.bytes >= 0 else self.bytes
-
-
-def pack_digest(digest: str) -> Digest:
-    """A plain SHA-256 in half the memory; any other digest as it is."""
-    return bytes.fromhex(digest) if len(digest) == 64 and ":" not in digest else digest
+        return commit.bytes if commit is not None and commit.bytes >= 0 else self.size
 
 
 def pack_key(key: str) -> Digest:

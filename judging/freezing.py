@@ -1,0 +1,180 @@
+"""A judge's exact state, copied in a moment and encoded at leisure. What is derived (memoised comparisons, indexes) is
+left out.
+
+`freeze` runs where the judge runs and copies what a judge changes in place; `Frozen.encode` may run in another thread
+while the judge goes on. Rows travel as columns, in chunks, so that no single step holds the interpreter for long.
+Orders need more than 64 bits and travel as two numbers. Rows are listed once and referred to by number, since an
+address and a place can hold the same one.
+"""
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..schemas.envelope import encode_plain
+from ..schemas.events import Event
+from .ledger.home import Held, Home
+from .ledger.lanes import Lane
+from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row
+
+if TYPE_CHECKING:
+    from .judge import Judge
+
+VERSION = 2
+_CHUNK = 20_000
+_LOW = (1 << 64) - 1
+_encode = msgspec.msgpack.encode
+
+
+class Frozen:
+    """A judge's state at one moment; the judge may go on."""
+
+    def __init__(self, judge: "Judge") -> None:
+        comparator, stream = judge.comparator, judge.stream
+        self._identities = list(judge.identities.values)
+        self._pairs = list(comparator.memo)
+        self._hits = [comparison.hits for comparison in comparator.memo.values()]
+        self._standing = list(judge.revisions.standing.values())
+        self._homes = [_FrozenHome(home) for home in judge.homes.values()]
+        self._rest = {
+            "coverage": [comparator.compared, dict(comparator.covered)],
+            "lanes": [_lane(lane) for lane in judge.lanes],
+            "position": judge.position,
+            "counts": dict(judge.counts),
+            "stream": [stream.newest_us, stream.facts_until_us, list(stream.stated.items())],
+        }
+
+    def encode(self) -> bytes:
+        """The state as bytes, for `Judge.load`."""
+        state = {
+            "v": VERSION,
+            "identities": self._identities,
+            "compared": [[*pair, hits] for pair, hits in zip(self._pairs, self._hits, strict=True)],
+            "homes": [home.encode() for home in self._homes],
+            "standing": _encode(self._standing),
+            **self._rest,
+        }
+        return _encode(state)
+
+
+class _FrozenHome:
+    """One home. Rows and what is rare about them change in place, and are copied; marks and events never do."""
+
+    def __init__(self, home: Home) -> None:
+        addresses = home.addresses
+        self._tables = [list(table.values()) for table in addresses.tables.values()]
+        self._groups = [[1 if isinstance(found, Row) else len(found) for found in table] for table in self._tables]
+        if any(count > 1 for groups in self._groups for count in groups):
+            rows = list(addresses)
+        else:
+            rows = [row for table in self._tables for row in table if isinstance(row, Row)]
+        owners = [(place, list(rows)) for place, rows in home.places.owners.items()]
+        known = {id(row) for row in rows if row.rare.place} if owners else set()
+        for _, placed in owners:
+            for row in placed:
+                if id(row) not in known:
+                    known.add(id(row))
+                    rows.append(row)
+        numbers = {id(row): number for number, row in enumerate(rows) if row.rare.place} if owners else {}
+        self._places = [[*place, [numbers[id(row)] for row in placed]] for place, placed in owners]
+        self._rows = list(map(copy, rows))
+        for row in self._rows:
+            if row.rare is not NOTHING_RARE:
+                row.rare = copy(row.rare)
+        self._tables.clear()
+        self._orphans = [(*at, list(marks)) for at, marks in addresses.orphans.items()]
+        self._doubts = [(*at, list(marks)) for at, marks in addresses.doubts.items()]
+        self._ended = list(addresses.ended)
+        live = [one for one in home.held_order if not one.gone]
+        held = {id(one): number for number, one in enumerate(live)}
+        self._held = [_held(one) for one in live]
+        self._recent = [held[id(one)] if id(one) in held else _held(one) for one in home.recent]
+        self._rest = {
+            "name": home.name,
+            "nodes": [[lane.index for lane in incarnations.lanes] for incarnations in home.nodes.values()],
+            "barriers": [
+                [*split(b.order), b.time_us, b.event_id, b.restart, sorted(b.survivors), b.store, b.where]
+                for b in home.barriers.all
+            ],
+            "gapped": list(home.gapped),
+            "requests": [
+                [request, [held[id(one)] for one in parts if id(one) in held]]
+                for request, parts in home.requests.items()
+            ],
+            "born_empty": home.born_empty,
+        }
+
+    def encode(self) -> dict[str, Any]:
+        profiles: dict[Profile, int] = {}
+        chunks = [_encode(_columns(self._rows[at : at + _CHUNK], profiles)) for at in range(0, len(self._rows), _CHUNK)]
+        return {
+            **self._rest,
+            "rows": chunks,
+            "groups": self._groups,
+            "profiles": list(profiles),
+            "places": self._places,
+            "orphans": [[s, k, [_mark(mark) for mark in marks]] for s, k, marks in self._orphans],
+            "doubts": [[s, k, [_mark(mark) for mark in marks]] for s, k, marks in self._doubts],
+            "ended": [[ended.time_us, ended.scope, ended.key] for ended in self._ended],
+            "held": [_pack_held(one) for one in self._held],
+            "recent": [one if isinstance(one, int) else _pack_held(one) for one in self._recent],
+        }
+
+
+def _columns(rows: list[Row], profiles: dict[Profile, int]) -> list[list[Any]]:
+    return [
+        [row.order >> 64 for row in rows],
+        [row.order & _LOW for row in rows],
+        [row.lane.index for row in rows],
+        [row.time_us for row in rows],
+        [row.identity for row in rows],
+        [row.mask for row in rows],
+        [row.principal for row in rows],
+        [row.key for row in rows],
+        [profiles.setdefault(row.profile, len(profiles)) for row in rows],
+        [row.data for row in rows],
+        [row.tokens for row in rows],
+        [row.size for row in rows],
+        [None if row.end is None else _mark(row.end) for row in rows],
+        [None if row.rare is NOTHING_RARE else _rare(row.rare) for row in rows],
+    ]
+
+
+def split(order: int) -> tuple[int, int]:
+    """An order as two numbers of 64 bits."""
+    return order >> 64, order & _LOW
+
+
+def _lane(lane: Lane) -> list[Any]:
+    return [
+        lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, lane.blind, lane.gap_us,
+        list(lane.lost), [list(run) for run in lane.runs],
+    ]  # fmt: skip
+
+
+def _held(one: Held) -> tuple[Event, list[Any]]:
+    who = [one.who.identity, one.who.mask, one.who.own, one.who.principal]
+    return one.event, [*split(one.order), one.append_us, one.lane.index, *who, one.unmatched, one.clean]
+
+
+def _pack_held(one: tuple[Event, list[Any]]) -> list[Any]:
+    event, rest = one
+    return [encode_plain(event), *rest]
+
+
+def _mark(mark: Mark | None) -> list[Any] | None:
+    if mark is None:
+        return None
+    return [
+        *split(mark.order), mark.time_us, mark.reason, -1 if mark.lane is None else mark.lane.index,
+        mark.told_by, mark.place, mark.generation, mark.version, mark.domain, mark.bytes, mark.payload,
+    ]  # fmt: skip
+
+
+def _rare(rare: Rare) -> list[Any]:
+    return [
+        rare.place, rare.generation, rare.part, rare.span, rare.version, rare.max_age_us, rare.weights_version,
+        rare.finish, rare.pending, _mark(rare.commit), [split(order) for order in sorted(rare.served)],
+        rare.served_for_good, rare.own, rare.payload,
+    ]  # fmt: skip
