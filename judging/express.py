@@ -16,6 +16,7 @@ from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
 from .ledger.rows import FINISHED, NOTHING_RARE, Digest, Row, Scope, pack_key
+from .rules.lifecycle import earlier
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -104,7 +105,7 @@ class Express:
             row is None
             or row.end is not None
             or (row.order <= self.barriers.last and self._covered(row))
-            or (row.time_us <= self.facts.ordered_until_us and self._ordered(row))
+            or (row.time_us <= self.facts.ordered_until_us and self._ordered(row, event))
             or not _as_stored(row, hit)
         ):
             return False
@@ -161,15 +162,22 @@ class Express:
         following = (self.judge.position + 1) << POSITION_SHIFT
         return self.barriers.covering(row, following, self.judge.identities) is not None
 
-    def _ordered(self, row: Row) -> bool:
+    def _ordered(self, row: Row, event: Event) -> bool:
         """Whether an order to the fleet could be about the row."""
-        identities = self.judge.identities
-        return len(self.facts.orders) > _ORDERS_TRIED or any(
-            row.time_us < fact.effective_at_us
-            and self.barriers.agrees(tuple(sorted(fact.body.where.items())), row, identities)
-            for _, fact in self.facts.orders
-            if isinstance(fact.body, EpochFact | InvalidationFact)
-        )
+        orders, identities = self.facts.orders, self.judge.identities
+        if len(orders) > _ORDERS_TRIED or row.identity < 0:
+            return True
+        epoch = identities.epoch(row.identity)
+        for _, fact in orders:
+            body = fact.body
+            if not row.time_us < fact.effective_at_us <= event.time_us:
+                continue
+            if isinstance(body, EpochFact) and (epoch is None or not earlier(epoch, body.epoch)):
+                continue
+            assert isinstance(body, EpochFact | InvalidationFact)
+            if self.barriers.agrees(tuple(sorted(body.where.items())), row, identities):
+                return True
+        return False
 
     def _ordinary(self, event: Event, hit: Hit, row: Row) -> bool:
         """What is rare about the row or the hit is as it should be."""

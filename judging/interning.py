@@ -21,7 +21,7 @@ OWN = ("media_digest", "embedding_digest", "parent_digest", "block_digest", "pre
 SHARED = tuple(name for name in DIMENSIONS if name not in OWN and name != "principal")
 """Dimensions that many entries have in common. Principals are few for an entry and many for a fleet: rows name them."""
 _TENANT, _DOMAIN = SHARED.index("tenant_id"), SHARED.index("isolation_domain")
-_ADAPTER_KIND = SHARED.index("adapter_kind")
+_EPOCH, _ADAPTER_KIND = SHARED.index("epoch"), SHARED.index("adapter_kind")
 _own_of = itemgetter(*OWN)
 _shared_of = itemgetter(*SHARED)
 _ABSENT, _NONE, _SHA256, _TEXT = range(4)
@@ -132,6 +132,10 @@ class Identities:
     def domain(self, number: int) -> str:
         """The isolation domain; empty for none, declared public, and unknown identities."""
         return self.domains[number] if number >= 0 else ""
+
+    def epoch(self, number: int) -> str | None:
+        """The epoch; None where it is unknown."""
+        return self.values[number][_EPOCH]
 
     def declared_public(self, number: int) -> bool:
         """The isolation domain is known to be none, which is more than unknown."""

@@ -116,10 +116,10 @@ def _ordered(case: HitCase) -> Verdict | None:
                     facts=(fact.id,),
                 )
             continue
-        if created.epoch is None or not _earlier(created.epoch, body.epoch):
+        if created.epoch is None or not earlier(created.epoch, body.epoch):
             continue
         asked = context.identities.get(case.identity).epoch if case.identity >= 0 else None
-        if settled or (asked is not None and not _earlier(asked, body.epoch)):
+        if settled or (asked is not None and not earlier(asked, body.epoch)):
             return Verdict(
                 cause="STALE_EPOCH",
                 severity=Severity.HIGH,
@@ -131,7 +131,8 @@ def _ordered(case: HitCase) -> Verdict | None:
     return None
 
 
-def _earlier(epoch: str, bumped: str) -> bool:
+def earlier(epoch: str, bumped: str) -> bool:
+    """Whether an epoch lies before the one that was bumped to."""
     if epoch.isdecimal() and bumped.isdecimal():
         return int(epoch) < int(bumped)
     return epoch != bumped
