@@ -22,10 +22,10 @@ from ..schemas.findings import Finding
 from ..schemas.identity import titles
 
 _SCENARIOS = (".yaml", ".yml")
-_HISTORIES = (".jsonl", ".ndjson", ".json")
+HISTORIES = (".jsonl", ".ndjson", ".json")
 
 
-class _Lines:
+class Lines:
     """Records of JSON Lines files; what is refused is said on stderr, counted, and the rest proceeds."""
 
     def __init__(self, paths: list[Path]) -> None:
@@ -109,7 +109,7 @@ def judge(paths: tuple[Path, ...], as_json: bool, retracted: bool) -> None:
     scenarios, histories = _sorted(paths)
     results = [_scenario(path) for path in scenarios]
     findings: list[Finding] = []
-    lines = _Lines(histories)
+    lines = Lines(histories)
     if histories:
         config = load_config()
         findings = judge_history(lines, config.judging, config.deployment, retracted=retracted)
@@ -132,7 +132,7 @@ def _sorted(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in _SCENARIOS:
                 scenarios.append(file)
-            elif file.suffix in _HISTORIES or not path.is_dir():
+            elif file.suffix in HISTORIES or not path.is_dir():
                 histories.append(file)
     if not scenarios and not histories:
         raise InvalidField(

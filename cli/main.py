@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "investigate": ("investigate", "Who was served what, where it came from, and who else was hit."),
     "findings": ("findings", "List findings and incidents."),
     "events": ("events", "Look at the event stream."),
+    "coverage": ("coverage", "Which failures your sources can reveal, which not, and what to add."),
     "hit-rate": ("hit_rate", "Hit rates, from lookups as nodes counted them."),
     "facts": ("facts", "Tell what the fleet knows, or list what was told."),
     "epoch": ("epoch", "Put everything that was cached before now out of use."),

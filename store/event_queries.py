@@ -131,3 +131,42 @@ GROUP BY dimension ORDER BY dimension""",
     partial(struct, kind=Coverage),
     dict(ANY_TIME),
 )
+TELLS = Query[dict[str, int]](
+    "tells",
+    "How many events tell what rules look at beside identity: one row, a count for each thing.",
+    f"""WITH type = 'create' AS c, type = 'hit' AS h
+SELECT countIf(c) AS create, countIf(h) AS hit, countIf(type = 'expire') AS expire,
+  countIf(type = 'invalidate') AS invalidate, countIf(type = 'commit') AS commit,
+  countIf(type = 'node_start') AS node_start, countIf((c OR h) AND kind = 'response') AS "k:response",
+  countIf((c OR h) AND kind = 'media') AS "k:media", countIf((c OR h) AND part != '') AS parts,
+  countIf((c OR h) AND key_origin = 'client') AS client_keys,
+  countIf((c OR h) AND JSONHas(body, 'reported_tokens')) AS reported,
+  countIf((c OR h) AND JSONHas(body, 'weights_version')) AS version,
+  countIf((c OR type = 'commit') AND (JSONHas(body, 'bytes') OR JSONHas(body, 'payload_digest'))) AS created_payload,
+  countIf(c AND place != '') AS created_place, countIf(c AND JSONHas(body, 'max_age_s')) AS max_age,
+  countIf(c AND JSONHas(body, 'ttl_s')) AS ttl, countIf(c AND JSONHas(body, 'finish')) AS finish,
+  countIf(c AND state = 'pending') AS pending, countIf(c AND JSONHas(body, 'rederived_key')) AS rederived,
+  toUInt64(uniqExactIf(node, c) > 1) AS nodes, countIf(h AND place != '') AS read_place,
+  countIf(h AND (JSONHas(body, 'payload_digest') OR JSONHas(body, 'bytes_read') OR JSONHas(body, 'tokens_read')))
+    AS read_payload,
+  countIf(h AND request_id != '') AS request, countIf(h AND match_mode = 'semantic') AS semantic,
+  countIf(JSONHas(body, 'parts_required')) AS parts_required
+FROM events WHERE {IN_TIME}""",
+    lambda row: {str(name): int(count) for name, count in row.items()},
+    dict(ANY_TIME),
+)
+RESOLVED_DIMENSIONS = Query[tuple[str, int]](
+    "resolved_dimensions",
+    "How many events got each dimension from a resolution.",
+    f"""SELECT dimension, uniqExact(event_id) AS events
+FROM (SELECT event_id, arrayJoin(mapKeys(identity)) AS dimension FROM resolutions WHERE {IN_TIME})
+GROUP BY dimension ORDER BY dimension""",
+    lambda row: (str(row["dimension"]), int(row["events"])),
+    dict(ANY_TIME),
+)
+FACT_COUNTS = Query[tuple[str, int]](
+    "fact_counts",
+    "How many facts of each kind there are.",
+    "SELECT type, uniqExact(id) AS facts FROM facts GROUP BY type ORDER BY type",
+    lambda row: (str(row["type"]), int(row["facts"])),
+)

@@ -26,10 +26,13 @@ from .event_queries import (
     EVENTS_BY_REQUEST,
     EVENTS_BY_TRACE,
     EVENTS_OF_FINDING,
+    FACT_COUNTS,
     INSTANCE_HISTORY,
     PROVENANCE,
     RECORD,
     RESOLUTIONS,
+    RESOLVED_DIMENSIONS,
+    TELLS,
 )
 from .finding_queries import (
     FINDING_REVISIONS,
@@ -84,6 +87,7 @@ __all__ = [
     "EVIDENCE_PLACES",
     "FACTS",
     "FACTS_APPENDED",
+    "FACT_COUNTS",
     "FAR_FUTURE_US",
     "FAR_PAST_US",
     "FINDINGS_BY_KEY",
@@ -111,6 +115,8 @@ __all__ = [
     "REFUSED_AT_HOMES",
     "REFUSED_OFFSETS",
     "RESOLUTIONS",
+    "RESOLVED_DIMENSIONS",
     "STORED_UNTIL",
+    "TELLS",
     "Query",
 ]

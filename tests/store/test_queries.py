@@ -177,6 +177,16 @@ def test_rates_lags_and_coverage(seeded: Seeded) -> None:
     coverage = {row.dimension: row for row in q.COVERAGE.run(seeded.client)}
     assert (coverage["template_digest"].hits, coverage["template_digest"].known_hits) == (1, 1)
     assert (coverage["tool_schema_digest"].creates, coverage["tool_schema_digest"].known_creates) == (1, 1)
+    (tells,) = q.TELLS.run(seeded.client)
+    counted = [
+        sum(event.type == type_ for event in seeded.events) for type_ in ("create", "hit", "expire", "node_start")
+    ]
+    assert [tells["create"], tells["hit"], tells["expire"], tells["node_start"]] == counted
+    assert tells["semantic"] == sum(getattr(event.body, "match_mode", "") == "semantic" for event in seeded.events)
+    assert (tells["k:media"], tells["nodes"]) == (0, 0)
+    assert tells["created_payload"] > 0
+    assert all(count > 0 for _, count in q.RESOLVED_DIMENSIONS.run(seeded.client))
+    assert sum(count for _, count in q.FACT_COUNTS.run(seeded.client)) == len({fact.id for fact in facts()})
 
 
 def test_what_the_sink_asks_after_a_restart(seeded: Seeded) -> None:
