@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..audit.console.server import console_link
 from ..schemas.config import load_config
 from .local.signals import stoppable
 from .local.stack import LocalStack
@@ -41,8 +42,6 @@ def up(path: Path | None, fresh: bool) -> None:
 
 def announce(stack: LocalStack, took_s: float) -> None:
     """Where everything is; on a terminal, with a link that signs in to the console."""
-    from ..audit.console.server import console_link
-
     config = stack.config
     say(f"kvtrail is up ({took_s:.1f} s)", style="green")
     say(f"  console     http://{config.serve.host}:{config.serve.port}")

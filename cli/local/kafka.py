@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import fcntl
 import shutil
 import subprocess
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
@@ -85,6 +86,7 @@ class KafkaBroker:
         self._format_options = format_options
         self._tools = tools or Tools()
         self._child: Child | None = None
+        self._lock: IO[bytes] | None = None
 
     @property
     def config(self) -> KafkaConfig:
@@ -141,12 +143,15 @@ class KafkaBroker:
 
     def stop(self, deadline_s: float = STOP_S) -> bool:
         """Orderly shutdown; SIGKILL at the deadline. True when it was orderly."""
-        return self._child.stop(deadline_s) if self._child else True
+        orderly = self._child.stop(deadline_s) if self._child else True
+        self._release()
+        return orderly
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
         if self._child:
             self._child.kill()
+        self._release()
 
     def death(self) -> StackError:
         """Why it ended, with the end of its log."""
@@ -173,9 +178,7 @@ class KafkaBroker:
     def _prepare_directory(self) -> None:
         try:
             (self.directory / "data").mkdir(parents=True, exist_ok=True)
-            probe = self.directory / "probe"
-            probe.write_bytes(b"x")
-            probe.unlink()
+            self._acquire()
         except OSError as error:
             raise StackError(
                 f"{self.directory} cannot be written ({error.strerror}).",
@@ -185,6 +188,35 @@ class KafkaBroker:
         free = shutil.disk_usage(self.directory).free
         if free < NEEDED_BYTES:
             raise self._full(f"only {free // 2**20} MB are free, Kafka needs {NEEDED_BYTES // 2**20}")
+
+    def _acquire(self) -> None:
+        """Kafka locks its folder itself, but late: a second broker has written settings and read half a log by then."""
+        if self._lock is not None:
+            return
+        lock = (self.directory / "lock").open("wb")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.write(b"held while a broker runs here\n")
+            lock.flush()
+        except BlockingIOError:
+            lock.close()
+            raise self._in_use() from None
+        except OSError:
+            lock.close()
+            raise
+        self._lock = lock
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _in_use(self) -> StackError:
+        return StackError(
+            f"another Kafka broker uses {self.directory}.",
+            field="local.directory",
+            remedy="Stop it, or set KVTRAIL_LOCAL__DIRECTORY to another folder.",
+        )
 
     def _full(self, what: str) -> StackError:
         return StackError(
@@ -238,11 +270,7 @@ class KafkaBroker:
         if "No space left on device" in output:
             return self._full("the broker ran out of space")
         if "Failed to acquire lock" in output:
-            return StackError(
-                f"another Kafka broker uses {self.directory}.",
-                field="local.directory",
-                remedy="Stop it, or set KVTRAIL_LOCAL__DIRECTORY to another folder.",
-            )
+            return self._in_use()
         return error
 
 

@@ -18,7 +18,7 @@ from kvtrail.cli.local.kafka import KafkaBroker, cluster_id, wait_for_broker
 from kvtrail.cli.local.ports import free_ports
 from kvtrail.schemas.config import KafkaConfig
 from kvtrail.schemas.errors import BrokerError, StackError
-from kvtrail.schemas.topics import FACTS
+from kvtrail.schemas.topics import DEAD_LETTER
 from kvtrail.streams.topics import ensure_topics
 
 from .programs import java
@@ -39,11 +39,13 @@ def gone(pid: int, deadline_s: float = 20) -> bool:
 
 async def _send(config: KafkaConfig, value: bytes) -> None:
     async with AIOKafkaProducer(bootstrap_servers=config.bootstrap, enable_idempotence=True) as producer:
-        await producer.send_and_wait(FACTS, value)
+        await producer.send_and_wait(DEAD_LETTER, value)
 
 
 async def _read(config: KafkaConfig, count: int) -> list[bytes]:
-    async with AIOKafkaConsumer(FACTS, bootstrap_servers=config.bootstrap, auto_offset_reset="earliest") as consumer:
+    async with AIOKafkaConsumer(
+        DEAD_LETTER, bootstrap_servers=config.bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
         return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in range(count)]
 
 
