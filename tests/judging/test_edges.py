@@ -1,0 +1,144 @@
+"""Edges of the ledger and the rules that small faults in them showed nobody was holding."""
+
+import pytest
+from kvtrail.judging.offline import judge_history
+from kvtrail.schemas.findings import Finding
+
+from .cases import causes, scenario
+
+SHARED = "tier=l3"
+
+
+def found(history: str) -> list[Finding]:
+    parsed = scenario(history)
+    return judge_history([record for _, record in parsed.steps], parsed.settings)
+
+
+def evidence(history: str, cause: str) -> list[str]:
+    """The lines that the one finding of a cause rests on."""
+    parsed = scenario(history)
+    findings = judge_history([record for _, record in parsed.steps], parsed.settings)
+    (one,) = [finding for finding in findings if finding.cause == cause]
+    return [parsed.labels[event_id] for event_id in one.evidence if event_id in parsed.labels]
+
+
+def test_an_end_that_knows_a_generation_ends_the_entry_that_knows_none() -> None:
+    lines = "n1:1 create K acme {loc=b1}\nn1:2 expire K - {loc=b1#g1}\nn1:3 hit K acme"
+    assert causes(lines) == ["n1:3 HIT_AFTER_EXPIRE high"]
+    other = "n1:1 create K acme {loc=b1#g2}\nn1:2 expire K - {loc=b1#g1}\nn1:3 hit K acme"
+    assert causes(other) == []
+
+
+def test_the_end_is_evidence() -> None:
+    assert evidence("n1:1 create K acme\nn1:2 expire K -\nn1:3 hit K acme", "HIT_AFTER_EXPIRE") == [
+        "n1:3",
+        "n1:1",
+        "n1:2",
+    ]
+
+
+def test_a_size_that_nobody_told_is_no_size() -> None:
+    assert causes("n1:1 create K acme\nn1:2 hit K acme {loaded=10}\nn1:3 hit K acme {loaded=0}") == []
+    kept = "n1:1 create K acme {state=pending}\nn1:2 commit K -\nn1:3 hit K acme {loaded=2}"
+    assert causes(kept) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "done", "read", "by", "expected"),
+    [
+        (0, 10, 60, "n1", ["n2:1 HIT_AFTER_INVALIDATE high"]),
+        (0, 54, 60, "n1", ["n2:1 HIT_AFTER_INVALIDATE high"]),
+        (0, 56, 60, "n1", []),  # inside the skew
+        (20, 10, 60, "n1", []),  # made after it, by its own clock
+        (0, 10, 60, "n2", []),  # the reader's own: order says enough
+    ],
+)
+def test_an_invalidation_told_late_holds_by_the_clocks(
+    made: int, done: int, read: int, by: str, expected: list[str]
+) -> None:
+    number = 2
+    assert (
+        causes(
+            f"n1:1 create K acme {{{SHARED}}} t={made}\nn2:1 hit K acme {{{SHARED}}} t={read}\n"
+            f"{by}:{number} invalidate * - {{scope=store, {SHARED}, outcome=done}} t={done}",
+            skew_s=5,
+        )
+        == expected
+    )
+
+
+def test_a_create_from_the_future_is_no_candidate_where_there_is_another() -> None:
+    assert causes(
+        f"n1:1 create K acme {{in=I1, {SHARED}}} t=0\nn3:1 create K acme {{in=I2, {SHARED}}} t=1000\n"
+        f"n2:1 hit K acme {{in=I1, {SHARED}}} t=10"
+    ) == ["n3:1 KEY_UNDERSPECIFIED medium"]
+
+
+def test_a_hit_that_names_no_copy_is_found_among_many() -> None:
+    lines = "\n".join(f"n1:{n} create K acme {{copy={copy}}}" for n, copy in ((1, "a"), (2, "b"), (3, "c")))
+    assert causes(f"{lines}\nn1:4 hit K acme\nn1:5 hit K acme {{weights=W2}}") == ["n1:5 WEIGHTS_MISMATCH high"]
+
+
+def test_the_last_owner_of_a_place_is_the_other_party() -> None:
+    lines = (
+        "n1:1 create A acme {loc=b#g1}\nn1:2 expire A -\nn1:3 create B acme {loc=b#g2, in=I2}\n"
+        "n1:4 create C acme {loc=b#g3, in=I3}"
+    )
+    assert evidence(lines, "PLACE_CONFLICT") == ["n1:4", "n1:3"]
+
+
+def test_a_large_generation_is_compared_by_value() -> None:
+    lines = "n1:1 create A acme {loc=b#g70000}\nn1:2 hit A acme {loc=b#g70000}"
+    assert causes(lines) == []
+    assert causes(f"{lines}\nn1:3 hit A acme {{loc=b#g69999}}") == ["n1:3 STALE_HANDLE high"]
+
+
+def test_the_readers_own_clock_says_an_age() -> None:
+    lines = "n1:1 create R acme {kind=response, maxage=600} t=0\nn1:2 hit R acme {kind=response, age=601} t=1\n"
+    assert causes(lines) == ["n1:2 AGE_EXCEEDED medium"]
+    assert causes(lines.replace("601", "600")) == []
+    assert "601 s old" in found(lines)[0].title
+
+
+@pytest.mark.parametrize(("bumped", "expected"), [("azure", True), ("red", True), ("blue", False)])
+def test_an_epoch_that_is_a_word_is_another_or_the_same(bumped: str, expected: bool) -> None:
+    lines = (
+        "n1:1 create K0 beta {in=I0} t=0\nn1:2 create K acme {epoch=blue} t=1\n"
+        f"r:1 registry epoch bump {{epoch={bumped}}} t=20\nn1:3 hit K acme {{epoch={bumped}}} t=40"
+    )
+    assert causes(lines) == (["n1:3 STALE_EPOCH high"] if expected else [])
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("sA", "sB"), ("sB", "sA"), ("sC", "sD"), ("sD", "sC")])
+def test_bytes_of_another_domain_are_critical(mine: str, theirs: str) -> None:
+    lines = (
+        f"n1:1 create K1 acme {{iso={mine}, in=I1, payload=P1}}\n"
+        f"n1:2 create K2 acme {{iso={theirs}, in=I2, payload=P2}}\n"
+        f"n1:3 hit K1 acme {{iso={mine}, in=I1, payload=P2}}"
+    )
+    assert causes(lines) == ["n1:3 PAYLOAD_MISMATCH critical"]
+    handle = (
+        f"n1:1 create K1 acme {{iso={mine}, in=I1, loc=b#g1}}\nn1:2 expire K1 -\n"
+        f"n1:3 create K2 acme {{iso={theirs}, in=I2, loc=b#g2}}\nn1:4 hit K1 acme {{iso={mine}, in=I1, loc=b#g1}}"
+    )
+    assert causes(handle) == ["n1:4 STALE_HANDLE critical"]
+
+
+def test_bytes_of_ones_own_other_entry_are_not_critical() -> None:
+    lines = (
+        "n1:1 create K1 acme {in=I1, payload=P1}\nn1:2 create K2 acme {in=I2, payload=P2}\n"
+        "n1:3 hit K1 acme {in=I1, payload=P2}"
+    )
+    assert causes(lines) == ["n1:3 PAYLOAD_MISMATCH high"]
+
+
+def test_of_two_parts_that_disagree_the_later_is_named() -> None:
+    lines = (
+        "n1:1 create K acme {part=self, upto=1000}\nn1:2 create X acme {part=cross, upto=1000}\n"
+        "n1:3 hit K acme {part=self, upto=1000, req=r}\nn1:4 hit X acme {part=cross, upto=900, req=r}\n"
+        "n1:5 request_end acme {req=r}"
+    )
+    assert causes(lines) == ["n1:4 COMPONENT_MISMATCH high"]
+    state = lines.replace("X acme {part=cross", "X acme {kind=state, part=cross").replace("upto=900", "upto=1000")
+    state = state.replace("n1:3 hit K acme {part=self, upto=1000", "n1:3 hit K acme {part=self, upto=900")
+    assert causes(state) == ["n1:4 COMPONENT_MISMATCH high"]
