@@ -8,7 +8,7 @@ address and a place can hold the same one.
 """
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -63,12 +63,12 @@ class _FrozenHome:
 
     def __init__(self, home: Home) -> None:
         addresses = home.addresses
-        self._tables = [list(table.values()) for table in addresses.tables.values()]
-        self._groups = [[1 if isinstance(found, Row) else len(found) for found in table] for table in self._tables]
-        if any(count > 1 for groups in self._groups for count in groups):
-            rows = list(addresses)
-        else:
-            rows = [row for table in self._tables for row in table if isinstance(row, Row)]
+        rows: list[Row] = []
+        self._groups: list[list[int]] = []
+        for table in addresses.tables.values():
+            groups, found = _grouped(list(table.values()))
+            self._groups.append(groups)
+            rows += found
         owners = [(place, list(rows)) for place, rows in home.places.owners.items()]
         known = {id(row) for row in rows if row.rare.place} if owners else set()
         for _, placed in owners:
@@ -78,11 +78,10 @@ class _FrozenHome:
                     rows.append(row)
         numbers = {id(row): number for number, row in enumerate(rows) if row.rare.place} if owners else {}
         self._places = [[*place, [numbers[id(row)] for row in placed]] for place, placed in owners]
-        self._rows = list(map(copy, rows))
+        self._rows = list(map(Row.__copy__, rows))  # type: ignore[attr-defined]  # msgspec's stubs leave it out
         for row in self._rows:
             if row.rare is not NOTHING_RARE:
                 row.rare = copy(row.rare)
-        self._tables.clear()
         self._orphans = [(*at, list(marks)) for at, marks in addresses.orphans.items()]
         self._doubts = [(*at, list(marks)) for at, marks in addresses.doubts.items()]
         self._ended = list(addresses.ended)
@@ -120,6 +119,14 @@ class _FrozenHome:
             "held": [_pack_held(one) for one in self._held],
             "recent": [one if isinstance(one, int) else _pack_held(one) for one in self._recent],
         }
+
+
+def _grouped(table: list[Row | list[Row]]) -> tuple[list[int], list[Row]]:
+    """How many rows each address has, and the rows."""
+    if set(map(type, table)) == {Row}:
+        return [1] * len(table), cast(list[Row], table)
+    groups = [1 if isinstance(found, Row) else len(found) for found in table]
+    return groups, [row for found in table for row in ((found,) if isinstance(found, Row) else found)]
 
 
 def _columns(rows: list[Row], profiles: dict[Profile, int]) -> list[list[Any]]:

@@ -1,0 +1,62 @@
+"""A frozen state is the state of its moment, whenever it is encoded, and a judge restored from it judges alike."""
+
+import pytest
+from kvtrail.judging.factbook import FactBook
+from kvtrail.judging.freezing import Frozen
+from kvtrail.judging.judge import Judge
+from kvtrail.schemas.config import JudgingConfig
+from kvtrail.schemas.envelope import Batch, EnvelopeDecoder
+from kvtrail.schemas.facts import Fact
+from kvtrail.schemas.findings import Finding
+from kvtrail.simulator.delivery import DeliverySpec
+from kvtrail.simulator.faults import FAULTS
+from kvtrail.simulator.fleet import FleetSpec
+from kvtrail.simulator.run import Run
+
+EVERY = 40
+
+
+def history(seed: int) -> list[Fact | Batch]:
+    run = Run(
+        seed=seed,
+        events=4_000,
+        faults=len(FAULTS),
+        fleet=FleetSpec(gpu=30, host=40, nvme=60, shared=120),
+        delivery=DeliverySpec(duplicate=0.02, reorder=0.05),
+    )
+    decoder = EnvelopeDecoder()
+    return [sent.fact or decoder.decode(sent.record) for sent in run.sent()]
+
+
+def play(judge: Judge, records: list[Fact | Batch], start: int) -> list[Finding]:
+    found: list[Finding] = []
+    for index, record in enumerate(records, start):
+        if isinstance(record, Fact):
+            judge.facts.add(record, index)
+        else:
+            found += judge.batch(record, index)
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_judge_that_goes_on_does_not_change_what_was_frozen(seed: int) -> None:
+    records = history(seed)
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    frozen: list[tuple[Frozen, bytes]] = []
+    for start in range(0, len(records), EVERY):
+        play(judge, records[start : start + EVERY], start)
+        frozen.append((judge.freeze(), judge.dump()))
+    assert all(one.encode() == then for one, then in frozen)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_judge_restored_on_the_way_ends_in_the_same_state(seed: int) -> None:
+    records = history(seed)
+    facts = FactBook()
+    straight, restored = Judge(JudgingConfig(), "d", facts), Judge(JudgingConfig(), "d", facts)
+    for start in range(0, len(records), EVERY):
+        part = records[start : start + EVERY]
+        assert play(restored, part, start) == play(straight, part, start)
+        restored = Judge.load(restored.dump(), JudgingConfig(), "d", facts)
+    assert restored.dump() == straight.dump()
+    assert restored.stats() == straight.stats()
