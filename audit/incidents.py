@@ -53,7 +53,9 @@ class Incident(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """`this key does not cover tenant: 1 240 hits, 3 tenants`."""
+        """`this key does not cover tenant: 1 240 hits, 3 tenants`; findings that no request is behind are not hits."""
+        if not self.tenant_count:
+            return f"{self.cause_sentence}: {plural(self.findings, 'finding')}"
         return f"{self.cause_sentence}: {plural(self.findings, 'hit')}, {plural(self.tenant_count, 'tenant')}"
 
 

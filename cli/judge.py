@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from ..audit.incidents import fold_incidents
+from ..audit.listing import SHORT_ID
 from ..judging.examination import Result, examine
 from ..judging.incidents import Incident, fold
 from ..judging.offline import judge_history
@@ -192,8 +194,8 @@ def _print_findings(findings: list[Finding], incidents: list[Incident], refused:
         click.echo(_line(finding))
     if incidents:
         click.echo("")
-        for one in incidents:
-            click.echo(f"incident {one.cause_id[:8]}  {one.severity.value:<8}  {one.cause}  {one.title}")
+        for one in fold_incidents(findings):
+            click.echo(f"incident {one.cause_id[:SHORT_ID]}  {one.severity.value:<8}  {one.cause}  {one.sentence}")
     total = sum(finding.status == "open" for finding in findings)
     click.echo(f"{total} finding(s), {len(incidents)} incident(s)" + (f", {refused} refused" if refused else ""))
 
