@@ -1,11 +1,16 @@
-"""Judging core: events per second of decode and judge on one core, bytes per live entry.
+"""Judging core: events per second of decode and judge on one core, bytes per live entry, time of a snapshot.
 
-    python -m kvtrail.benchmarks.judging [--events N] [--entries N]
+    python -m kvtrail.benchmarks.judging [--events N] [--entries N] [--seed N]
 
-Traffic: creates under full fingerprints, each with token ids of its own, nine hits an entry, expiries, 256 events an
-envelope.
-Speed is by CPU time of this process, so that a busy machine does not count. Memory is measured on the resident set
-while entries are created and kept alive.
+Traffic, all in one run and each beside its floor, decoding alone:
+
+* plain lane: creates under full fingerprints, each with token ids of its own, nine hits an entry, expiries, 256 events
+  an envelope;
+* mixed: the simulator's fleet with faults of every family, node and shared tiers, restarts, epochs, policies, records
+  sent twice and out of order. A quiet fleet fills few of its envelopes, a busy one fills them.
+
+Speed is by CPU time of this process, so that a busy machine does not count as work, although it still slows the memory
+that is shared. Memory is measured on the resident set while entries are created and kept alive.
 """
 
 import argparse
@@ -16,16 +21,22 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Body, Create, Event, Expire, Hit
+from kvtrail.schemas.facts import Fact
 from kvtrail.schemas.identity import Identity
+from kvtrail.simulator.fleet import FleetSpec
+from kvtrail.simulator.run import Run
 
 ENVELOPE = 256
 BUDGET_EVENTS, BUDGET_BYTES = 150_000, 500
+BUSY_MS, QUIET_MS = 0.1, 8.0
+"""Milliseconds between two requests of the fleet."""
 
 
 def digest(text: str) -> str:
@@ -79,23 +90,52 @@ def records(source: Iterator[Event]) -> Iterator[bytes]:
         yield EnvelopeEncoder().encode(batch)
 
 
-def speed(count: int) -> tuple[float, float]:
-    """Events per second of CPU time: decode and judge, decode alone."""
-    packed = list(records(events(count // 11, 9, expire=True)))
-    total = count // 11 * 11
+class Speed(NamedTuple):
+    """Events per second of CPU time: decoded only; decoded and judged."""
+
+    events: int
+    records: int
+    decoded: float
+    judged: float
+
+
+def speed(log: list[Fact | bytes], total: int, *, observe: bool = False) -> Speed:
     gc.collect()
     gc.freeze()
     decoder = EnvelopeDecoder()
     start = time.process_time()
-    for raw in packed:
-        decoder.decode(raw)
-    alone = total / (time.process_time() - start)
-    decoder, judge = EnvelopeDecoder(), Judge(JudgingConfig(), "bench", FactBook())
+    for record in log:
+        if isinstance(record, bytes):
+            decoder.decode(record)
+    decoded = total / (time.process_time() - start)
+    facts = FactBook()
+    decoder, judge = EnvelopeDecoder(), Judge(JudgingConfig(), "bench", facts, observe=observe)
     start = time.process_time()
-    for index, raw in enumerate(packed):
-        found = judge.batch(decoder.decode(raw), index)
-        assert not found, found[0]
-    return total / (time.process_time() - start), alone
+    for index, record in enumerate(log):
+        if isinstance(record, Fact):
+            facts.add(record, index)
+            continue
+        judge.batch(decoder.decode(record), index)
+        if judge.observations:
+            judge.observations.clear()
+    judged = total / (time.process_time() - start)
+    return Speed(total, len(log), decoded, judged)
+
+
+def plain(count: int) -> tuple[list[Fact | bytes], int]:
+    """Records of one plain lane, and their events."""
+    return list(records(events(count // 11, 9, expire=True))), count // 11 * 11
+
+
+def mixed(count: int, seed: int, request_ms: float) -> tuple[list[Fact | bytes], int]:
+    """Records of a simulated fleet, and their events."""
+    run = Run(seed=seed, events=count, faults=40, fleet=FleetSpec(request_ms=request_ms))
+    log: list[Fact | bytes] = []
+    total = 0
+    for sent in run.sent():
+        log.append(sent.fact or sent.record)
+        total += len(sent.events)
+    return log, total
 
 
 def resident() -> int:
@@ -105,8 +145,16 @@ def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def memory(entries: int) -> tuple[float, float, float]:
-    """Bytes per live entry; seconds and bytes of a snapshot of them."""
+class Memory(NamedTuple):
+    """Bytes per live entry; seconds to freeze and to encode a snapshot of all; bytes of it per entry."""
+
+    entry: float
+    freeze_s: float
+    encode_s: float
+    snapshot: float
+
+
+def memory(entries: int) -> Memory:
     judge = Judge(JudgingConfig(), "bench", FactBook())
     gc.collect()
     before = resident()
@@ -116,23 +164,43 @@ def memory(entries: int) -> tuple[float, float, float]:
     gc.collect()
     used = (resident() - before) / entries
     start = time.process_time()
-    raw = judge.dump()
-    return used, time.process_time() - start, len(raw) / entries
+    frozen = judge.freeze()
+    stopped = time.process_time()
+    size = len(frozen.encode())
+    return Memory(used, stopped - start, time.process_time() - stopped, size / entries)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=550_000)
+    parser.add_argument("--events", type=int, default=220_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     out = sys.stdout.write
     # Memory first: what a fresh process has not yet given back would hide the growth.
     if options.entries:
-        used, seconds, size = memory(options.entries)
-        out(f"live entry        {used:>10,.0f} bytes     (budget {BUDGET_BYTES}; {options.entries:,} entries)\n")
-        out(f"snapshot          {seconds:>10,.1f} s         ({size:,.0f} bytes an entry)\n")
-    judged, decoded = speed(options.events)
-    out(f"decode and judge  {judged:>10,.0f} events/s  (budget {BUDGET_EVENTS:,}; decoding alone {decoded:,.0f})\n")
+        found = memory(options.entries)
+        out(f"{options.entries:,} live entries\n")
+        out(f"  bytes per entry   {found.entry:>9,.0f}      (budget {BUDGET_BYTES})\n")
+        out(f"  snapshot, freeze  {found.freeze_s * 1000:>9,.0f} ms   (in the loop)\n")
+        out(
+            f"  snapshot, encode  {found.encode_s * 1000:>9,.0f} ms   (elsewhere; {found.snapshot:,.0f} bytes an entry)\n"
+        )
+    out(f"events/s of CPU time (budget {BUDGET_EVENTS:,}, decoding included)\n")
+    out(f"  {'traffic':<28}{'a record':>10}{'decode':>12}{'and judge':>12}{'ratio':>8}{'us to judge':>13}\n")
+    for name, log, total in (
+        ("plain lane", *plain(options.events)),
+        ("mixed, busy fleet", *mixed(options.events, options.seed, BUSY_MS)),
+        ("mixed, quiet fleet", *mixed(options.events, options.seed, QUIET_MS)),
+    ):
+        for observe in (False, True):
+            one = speed(log, total, observe=observe)
+            judging_us = (1 / one.judged - 1 / one.decoded) * 1e6
+            label = f"{name}, observed" if observe else name
+            out(
+                f"  {label:<28}{one.events / one.records:>10,.0f}{one.decoded:>12,.0f}{one.judged:>12,.0f}"
+                f"{one.judged / one.decoded:>8.2f}{judging_us:>13.2f}\n"
+            )
 
 
 if __name__ == "__main__":
