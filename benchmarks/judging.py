@@ -183,9 +183,8 @@ def main() -> None:
         out(f"{options.entries:,} live entries\n")
         out(f"  bytes per entry   {found.entry:>9,.0f}      (budget {BUDGET_BYTES})\n")
         out(f"  snapshot, freeze  {found.freeze_s * 1000:>9,.0f} ms   (in the loop)\n")
-        out(
-            f"  snapshot, encode  {found.encode_s * 1000:>9,.0f} ms   (elsewhere; {found.snapshot:,.0f} bytes an entry)\n"
-        )
+        out(f"  snapshot, encode  {found.encode_s * 1000:>9,.0f} ms   (elsewhere)\n")
+        out(f"  snapshot          {found.snapshot:>9,.0f}      (bytes an entry)\n")
     out(f"events/s of CPU time (budget {BUDGET_EVENTS:,}, decoding included)\n")
     out(f"  {'traffic':<28}{'a record':>10}{'decode':>12}{'and judge':>12}{'ratio':>8}{'us to judge':>13}\n")
     for name, log, total in (
