@@ -119,12 +119,18 @@ def _rank(part: Part, form: Form) -> tuple[int, int]:
 
 def _dimensions(found: Expression, known: Known, kind: EntryKind) -> Iterator[Coverage]:
     whole = any(name in known and not _short_digest(*known[name]) for name in _WHOLE_PREFIX) and kind in TENSORS
-    for name in sorted({*CORE, *(name.partition(":")[0] for name in known)}, key=list(DIMENSIONS).index):
-        if kind in DIMENSIONS[name].kinds or name in known or name in CORE:
-            yield _coverage(name, known, whole, found)
+    for name in sorted({*_core(kind), *(name.partition(":")[0] for name in known)}, key=list(DIMENSIONS).index):
+        if kind in DIMENSIONS[name].kinds or name in known:
+            yield _coverage(name, known, whole, name in _core(kind))
 
 
-def _coverage(name: str, known: Known, whole: bool, found: Expression) -> Coverage:
+def _core(kind: EntryKind) -> tuple[str, ...]:
+    """What a key for entries of a kind cannot do without: of the core dimensions, those that matter to them."""
+    core = tuple(name for name in CORE if kind in DIMENSIONS[name].kinds)
+    return (*core, "media_digest") if kind == "media" else core
+
+
+def _coverage(name: str, known: Known, whole: bool, core: bool) -> Coverage:
     declared = DIMENSIONS[name]
 
     def said(
@@ -132,7 +138,7 @@ def _coverage(name: str, known: Known, whole: bool, found: Expression) -> Covera
     ) -> Coverage:
         rule = rule_of(name, by_name) if fault else ""
         return Coverage(
-            dimension=name, title=declared.title, status=status, core=name in CORE, source=source, because=because,
+            dimension=name, title=declared.title, status=status, core=core, source=source, because=because,
             rule=rule, case=case_of(rule) if rule else "",
         )  # fmt: skip
 
@@ -172,9 +178,10 @@ def _short_digest(part: Part, form: Form) -> bool:
 def _problems(found: Expression) -> Iterator[Problem]:
     for what, source in dict.fromkeys(found.notes):
         yield from _noted(what, source)
-    for one, two in dict.fromkeys(found.glued):
+    if found.glued:
+        pairs = ", between ".join(f"{one} and {two}" for one, two in dict.fromkeys(found.glued))
         yield _problem(
-            f"nothing stands between {one} and {two}",
+            f"nothing stands between {pairs}",
             "'ab' + 'c' and 'a' + 'bc' are the same key. Put a separator that neither can hold, or use PrefixKey.",
             "KEY_COLLISION", fatal=True,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 import string
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from ...schemas.errors import InvalidField
 from .digesting import BITS
 from .parts import Around, Expression, Part
-from .syntax import added, called, chain, is_true, name_of, root_is, short, slice_length
+from .syntax import added, called, chain, is_true, name_of, root_is, short, slice_length, whole_number
 from .vocabulary import CLIENT_SENT, HELPERS, look_up
 
 MOST_PARTS = 256
@@ -24,6 +25,9 @@ _TRANSPARENT = frozenset(
 )  # fmt: skip
 _CASE = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip", "title", "replace"})
 _PER_BYTE = frozenset({"digest", "to_bytes"})
+
+
+_NAMED = re.compile(r"%\((\w{1,64})\)[-#0 +]*[\d.]*[a-zA-Z]")
 
 
 class Reader:
@@ -47,7 +51,7 @@ class Reader:
                 self._sequence(added(node), around)
             case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod(), right=right):
                 self._percent(text, right, around)
-            case ast.BinOp(left=left, op=ast.Mod() | ast.BitAnd() as op, right=ast.Constant(value=int(number))):
+            case ast.BinOp(left=left, op=ast.Mod() | ast.BitAnd() as op, right=right) if number := whole_number(right):
                 bits = max(1, math.ceil(math.log2(max(2, number + isinstance(op, ast.BitAnd)))))
                 self._read(left, self._cut_to(around, bits))
             case ast.BinOp(left=left, right=right):
@@ -113,6 +117,11 @@ class Reader:
             self.found.separated.append((one, two))
 
     def _percent(self, text: str, right: ast.expr, around: Around) -> None:
+        names = _NAMED.findall(text)
+        if names and not isinstance(right, ast.Tuple | ast.Constant):
+            fields: list[ast.expr] = [ast.Subscript(value=right, slice=ast.Constant(value=name)) for name in names]
+            self._template([f"%{each}" for each in _NAMED.split(text)[::2]], fields, around)
+            return
         items = list(right.elts) if isinstance(right, ast.Tuple) else [right]
         self._template(text.replace("%%", "").split("%"), items, around)
 

@@ -30,6 +30,22 @@ def slice_length(cut: ast.Slice) -> int | None:
     return length if upper > 0 and (lower or 0) >= 0 and length > 0 else None
 
 
+def whole_number(node: ast.expr) -> int | None:
+    """A positive number that is written out: `65536`, `1 << 16`, `2**16`, `(1 << 16) - 1`; None for anything else."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return number if 0 < number < 2**512 else None
+        case ast.BinOp(left=left, op=op, right=right):
+            one, two = whole_number(left), whole_number(right)
+            if one is None or two is None:
+                return None
+            if isinstance(op, ast.Sub):
+                return one - two if one > two else None
+            if isinstance(op, ast.LShift | ast.Pow) and one.bit_length() <= 8 and two <= 64:
+                return one << two if isinstance(op, ast.LShift) else one**two
+    return None
+
+
 def called(node: ast.expr) -> str | None:
     return name_of(node.func) if isinstance(node, ast.Call) else None
 

@@ -54,6 +54,8 @@ def test_the_incidents_key() -> None:
         "'t' + tenant + 'w' + digest_weights(files) + 'd' + kv_dtype + 'k' + tokenizer + 'p' + digest_template(text) "
         "+ 'f' + digest_tools(mine) + 'i' + digest_token_ids(ids)",
         f"make_key({WHOLE})",
+        "'t%(tenant)s w%(weights_sha)s d%(kv_dtype)s k%(tokenizer)s p%(template_hash)s f%(tools_hash)s "
+        "i%(prompt_hash)s' % context",
         "(getTenantId(), weights_sha, kv_dtype, tokenizer, template_hash, tools_hash, compute_prompt_hash(x))",
     ],
 )  # fmt: skip
@@ -65,9 +67,10 @@ def test_every_way_to_write_a_whole_key(expression: str) -> None:
 
 def test_a_dimension_left_out_is_missed_and_the_others_are_not() -> None:
     words = WHOLE.split(", ")
+    assert assess(f"({WHOLE})", "response").ok
     said = ("tenant_id", "weights_digest", "kv_dtype", "tokenizer_id", "template_digest", "tool_schema_digest")
     dimensions = dict(zip(words, (*said, "token_ids_digest"), strict=True))
-    for left_out in words:
+    for left_out in (word for word in words if word != "kv_dtype"):
         found = assess(f"({', '.join(word for word in words if word != left_out)},)", "response")
         missed = {one.dimension for one in found.dimensions if one.status == "missing"}
         names = {"weights_sha": {"model_id"}, "template_hash": {"template_id"}}.get(left_out, set())
@@ -81,6 +84,15 @@ def test_equal_token_ids_settle_what_only_shapes_the_text_for_kv_and_not_for_res
     assert assess(key).ok
     assert status(key, "response")["template_digest"] == "missing"
     assert status("(tenant, weights_sha, kv_dtype, tokenizer, prompt_hash[:8])")["template_digest"] == "missing"
+
+
+def test_each_kind_of_entry_needs_what_matters_to_it() -> None:
+    assert {name for name, what in status("tenant", "media").items() if what == "missing"} == {
+        "weights_digest", "model_id", "media_digest",
+    }  # fmt: skip
+    assert "kv_dtype" not in status("tenant", "response")
+    assert assess("(tenant, weights_sha, image_hash)", "media").ok
+    assert not assess("(tenant, weights_sha, image_url)", "media").ok
 
 
 def test_the_hash_of_a_name_is_a_name() -> None:
@@ -100,6 +112,8 @@ def test_the_hash_of_a_name_is_a_name() -> None:
         ("hashlib.new('md5', prompt).hexdigest()", 128),
         ("int(sha256(prompt).hexdigest(), 16) % 65536", 16),
         ("int(sha256(prompt).hexdigest(), 16) & 0xffff", 16),
+        ("int(sha256(prompt).hexdigest(), 16) % (1 << 16)", 16),
+        ("int(sha256(prompt).hexdigest(), 16) & (2**16 - 1)", 16),
         ("hash(prompt)", 61),
         ("sha256(prompt).hexdigest()[-8:]", 32),
         ("sha256(prompt).hexdigest()[2:10]", 32),
@@ -124,6 +138,7 @@ def test_a_birthday_is_counted_right() -> None:
         ("f'{template_name}{model}'", "nothing stands between template_name and model", True),
         ("template_name + model", "nothing stands between template_name and model", True),
         ("''.join([template_name, model])", "nothing stands between template_name and model", True),
+        ("'%(template_name)s%(model)s' % ctx", "nothing stands between ctx['template_name'] and ctx['model']", True),
         ("'%s%s' % (template_name, model)", "nothing stands between template_name and model", True),
         ("'{}{}'.format(template_name, model)", "nothing stands between template_name and model", True),
         ("f'{template_name}:{model}'", "told apart by their order and a separator only", False),
@@ -199,6 +214,7 @@ def test_any_text_is_assessed_or_refused(text: str) -> None:
     except InvalidField:
         return
     assert set(CORE) <= {one.dimension for one in found.dimensions}
+    assert assess(text, "media").kind == "media"
     assert found.ok is False or not found.unknown or found.verdict
 
 
