@@ -142,3 +142,50 @@ def test_of_two_parts_that_disagree_the_later_is_named() -> None:
     state = lines.replace("X acme {part=cross", "X acme {kind=state, part=cross").replace("upto=900", "upto=1000")
     state = state.replace("n1:3 hit K acme {part=self, upto=1000", "n1:3 hit K acme {part=self, upto=900")
     assert causes(state) == ["n1:4 COMPONENT_MISMATCH high"]
+
+
+def test_what_ended_first_is_what_ended_it() -> None:
+    lines = "n1:1 create K acme\nn1:2 invalidate * - {scope=node, outcome=done}\nn1:3 expire K -\nn1:4 hit K acme"
+    assert causes(lines) == ["n1:4 HIT_AFTER_INVALIDATE high"]
+    before = "n1:1 create K acme\nn1:2 expire K -\nn1:3 invalidate * - {scope=node, outcome=done}\nn1:4 hit K acme"
+    assert causes(before) == ["n1:4 HIT_AFTER_EXPIRE high"]
+
+
+def test_an_entry_that_was_replaced_does_not_come_back() -> None:
+    lines = (
+        "n1:1 create K acme {weights=W1}\nn1:2 create K acme {weights=W2, state=pending}\nn1:3 commit K -\n"
+        "n1:4 expire K -\nn1:5 hit K acme {weights=W2}"
+    )
+    assert "n1:5 HIT_AFTER_EXPIRE high" in causes(lines)
+
+
+def test_keys_that_begin_alike_are_other_keys() -> None:
+    one, two = "ab" * 16 + "0" * 32, "ab" * 16 + "1" * 32
+    assert causes(f"n1:1 create {one} acme\nn1:2 hit {one} acme\nn1:3 hit {two} acme") == [
+        "n1:3 HIT_UNKNOWN_ENTRY high"
+    ]
+
+
+@pytest.mark.parametrize(("second", "third"), [("c2", "c3"), ("c3", "c2"), ("c4", "c5"), ("c5", "c4")])
+def test_what_was_removed_after_the_state_that_was_asked_for_does_not_count(second: str, third: str) -> None:
+    lines = (
+        "r:1 registry corpus kb {digest=c1, change=add}\nn1:1 create R acme {kind=response, corpus=c1}\n"
+        f"r:2 registry corpus kb {{digest={second}, change=add}}\n"
+        f"r:3 registry corpus kb {{digest={third}, change=delete}}\n"
+        f"n1:2 hit R acme {{kind=response, corpus={second}}}"
+    )
+    (one,) = found(lines)
+    assert (one.severity.value, one.facts) == ("medium", ("r:2",))
+
+
+def test_a_verdict_names_the_facts_of_its_own_dimension() -> None:
+    lines = (
+        "r:1 registry template chat {digest=d1}\nn1:1 create K acme {mm=H1, adapter=a@A1*1}\n"
+        "n1:2 hit K acme {mm=H2, adapter=a@A1*1}\nn1:3 hit K acme {mm=H1, adapter=a@A2*1}"
+    )
+    assert [(one.cause, one.facts) for one in found(lines)] == [("MM_MISMATCH", ()), ("ADAPTER_MISMATCH", ())]
+
+
+def test_an_age_is_the_time_between() -> None:
+    lines = "n1:1 create R acme {kind=response, maxage=600} t=3\nn1:2 hit R acme {kind=response} t=1000"
+    assert found(lines)[0].title == "997 s old, of at most 600 s"
