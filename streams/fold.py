@@ -14,12 +14,18 @@ from .records import Record
 from .refusals import RefusalLimit, refused
 
 
+class Frozen(Protocol):
+    """A state that may be encoded in another thread while the judge goes on."""
+
+    def encode(self) -> bytes: ...
+
+
 class Judging(Protocol):
     """What the fold needs of a judge."""
 
     def batch(self, batch: Batch, append_us: int) -> list[Finding]: ...
 
-    def dump(self) -> bytes: ...
+    def freeze(self) -> Frozen: ...
 
 
 class Fold:

@@ -261,9 +261,11 @@ class PartitionTask:
         if fold.next == self._saved or not self._services.owns(self.partition):
             self.saved_at = started
             return
-        reached = fold.next
+        reached, last_append_us = fold.next, fold.last_append_us
         try:
-            manifest = await self._services.state.write(self.partition, fold.judge.dump(), reached, fold.last_append_us)
+            # Copied here, in a moment; encoded elsewhere, so that the other partitions go on.
+            state = await asyncio.to_thread(fold.judge.freeze().encode)
+            manifest = await self._services.state.write(self.partition, state, reached, last_append_us)
         except KafkaError as error:
             # The state is safe in memory and the log; only the next restart takes longer.
             _log.warning("no snapshot was written: %s", error, extra={"partition": self.partition})

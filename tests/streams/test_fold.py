@@ -7,7 +7,7 @@ from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.envelope import Batch, encode_plain
 from kvtrail.schemas.events import Event, Hit
 from kvtrail.schemas.findings import Finding, finding_id
-from kvtrail.streams.fold import Fold
+from kvtrail.streams.fold import Fold, Frozen
 from kvtrail.streams.records import Record
 
 
@@ -28,8 +28,8 @@ class Counting:
         self.seen.append(append_us)
         return [_finding(event.id, len(self.seen)) for event in batch.events]
 
-    def dump(self) -> bytes:
-        return b""
+    def freeze(self) -> Frozen:
+        raise NotImplementedError
 
 
 def _record(offset: int, value: bytes | None = None) -> Record:
