@@ -131,8 +131,7 @@ class Express:
         if self.own and not self.home.gapped:
             self.judge.position += 1
             return True
-        held = Held(event, self.order(event), self.append_us, self.lane, who)
-        held.seen = held.clean = True
+        held = Held(event, self.order(event), self.append_us, self.lane, who, seen=True, clean=True)
         if not self.own:
             self.home.recent.append(held)
         if self.home.gapped:

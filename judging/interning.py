@@ -10,6 +10,8 @@ from operator import itemgetter
 from sys import intern
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from ..schemas.digests import canonical_json
 from ..schemas.identity import DIMENSIONS, Identity
 
@@ -51,13 +53,13 @@ class Carrier(Protocol):
     def principal(self) -> str | None: ...
 
 
-class Who:
+class Who(Struct, gc=False, eq=False, frozen=True):
     """An identity as the ledger keeps it."""
 
-    __slots__ = ("identity", "mask", "own", "principal")
-
-    def __init__(self, identity: int, mask: int, own: Packed, principal: str | None = None) -> None:
-        self.identity, self.mask, self.own, self.principal = identity, mask, own, principal
+    identity: int
+    mask: int
+    own: Packed
+    principal: str | None = None
 
 
 NOBODY = Who(UNKNOWN, 0, b"")

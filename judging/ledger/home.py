@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from msgspec import Struct
+
 from ...schemas.events import Event
 from ..interning import Identities, Who
 from .addresses import Address, Addresses, Payloads, Places
@@ -15,19 +17,20 @@ RECENT_KEPT = 512
 REQUESTS_KEPT = 8_192
 
 
-class Held:
+class Held(Struct, gc=False, eq=False):
     """A judged event that may be judged again: something before it is missing, unknown or may still come."""
 
-    __slots__ = ("append_us", "clean", "event", "gone", "lane", "order", "seen", "unmatched", "who")
-
-    def __init__(self, event: Event, order: int, append_us: int, lane: Lane, who: Who) -> None:
-        self.event, self.order, self.append_us, self.lane, self.who = event, order, append_us, lane, who
-        self.unmatched = False
-        self.seen = False
-        """It was counted."""
-        self.gone = False
-        self.clean = False
-        """Its identity was compared and matched."""
+    event: Event
+    order: int
+    append_us: int
+    lane: Lane
+    who: Who
+    unmatched: bool = False
+    seen: bool = False
+    """It was counted."""
+    gone: bool = False
+    clean: bool = False
+    """Its identity was compared and matched."""
 
     @property
     def identity(self) -> int:
