@@ -23,6 +23,8 @@ from ..schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejecte
 log = logging.getLogger("kvtrail.store")
 # It logs the value that does not fit a column, with a traceback.
 logging.getLogger("clickhouse_connect.driver.transform").setLevel(logging.CRITICAL)
+# It warns of each failed request, without saying which; the errors raised here do.
+logging.getLogger("clickhouse_connect.driver._backend.http_sync").setLevel(logging.ERROR)
 
 REFUSED_CODES = frozenset({164, 192, 193, 194, 291, 492, 497, 516})
 """READONLY, unknown user, wrong or missing password, no access, authentication failed: a person has to act."""
@@ -219,7 +221,9 @@ def mapped(error: Exception, doing: str) -> StoreError:
         return StoreUnavailable(what, field="clickhouse", remedy="Free disk space where the store keeps its data.")
     if code in TRANSIENT_CODES or (code is None and not isinstance(error, DataError) and _is_transport(error)):
         return StoreUnavailable(
-            what, field="clickhouse", remedy="Is the store running and reachable at clickhouse.url?"
+            what,
+            field="clickhouse",
+            remedy="Is the store running and reachable at clickhouse.url? `kvtrail up` runs one on this machine.",
         )
     if code == _UNKNOWN_DATABASE:
         return NoSuchDatabase(what, field="clickhouse.database", remedy="`kvtrail up` and `kvtrail init` make it.")

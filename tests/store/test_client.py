@@ -1,5 +1,6 @@
 """The client: three kinds of failure, inserts that can be repeated, and no value in any message."""
 
+import socket
 import threading
 from typing import Any
 
@@ -47,6 +48,15 @@ def test_addresses_that_are_none(url: str) -> None:
 
 
 @pytest.mark.engine
+def test_a_store_that_is_not_there_is_told_once_and_not_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # held, and nobody listens
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(StoreUnavailable, match="kvtrail up"):
+            connect(ClickHouseConfig(url=url))
+    assert [one for one in caplog.records if one.name.startswith("clickhouse_connect")] == []
+
+
 def test_values_stay_out_of_messages(database: ClickHouseConfig, caplog: pytest.LogCaptureFixture) -> None:
     import traceback
 
