@@ -85,8 +85,13 @@ def _cosmic_ray(copy: Path, environment: dict[str, str], *words: str) -> None:
 
 def _draw(session: sqlite3.Connection, sample: int, seed: int, only: str) -> tuple[int, int]:
     """Leave only the drawn mutants in the session. `X | None` of an annotation is no code: its mutants are left out,
-    or they would make the score look good."""
-    query = "SELECT job_id FROM mutation_specs WHERE operator_name NOT LIKE '%BitOr%' AND instr(module_path, ?)"
+    or they would make the score look good. So is `is` for `==` or `<`, which is hardly ever another answer, or they
+    would make it look bad."""
+    query = (
+        "SELECT job_id FROM mutation_specs WHERE operator_name NOT LIKE '%BitOr%' AND instr(module_path, ?) AND NOT "
+        "((operator_name LIKE '%\\_Is' ESCAPE '\\' OR operator_name LIKE '%\\_IsNot' ESCAPE '\\') "
+        "AND operator_name NOT LIKE '%Operator\\_Is%' ESCAPE '\\')"
+    )
     order = " ORDER BY module_path, start_pos_row, start_pos_col, operator_name, occurrence"
     jobs = [job for (job,) in session.execute(query + order, (only,))]
     kept = random.Random(seed).sample(jobs, min(sample, len(jobs)))
