@@ -3,6 +3,7 @@
 A ClickHouse server and the embedded engine behind its facade are spoken to alike; nothing here knows which it is.
 """
 
+import ipaddress
 import logging
 import struct
 import threading
@@ -16,6 +17,7 @@ import clickhouse_connect
 import urllib3.exceptions
 from clickhouse_connect.driver.exceptions import ClickHouseError, DataError, OperationalError
 from clickhouse_connect.driver.httpclient import HttpClient
+from clickhouse_connect.driver.httputil import all_managers, get_pool_manager
 
 from ..schemas.config import ClickHouseConfig
 from ..schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejected, StoreUnavailable
@@ -68,6 +70,8 @@ class Client:
             port = url.port or (8443 if url.scheme == "https" else 8123)
         except ValueError:
             raise ConfigError("has no usable port.", field="clickhouse.url", remedy="Write http://host:8123.") from None
+        # clickhouse-connect takes http_proxy for this machine too, and knows neither its names nor its networks.
+        self._direct = get_pool_manager() if url.scheme == "http" and _is_here(url.hostname) else None
         try:
             client = clickhouse_connect.get_client(
                 interface=url.scheme,
@@ -82,9 +86,11 @@ class Client:
                 autogenerate_session_id=False,
                 client_name="kvtrail",
                 proxy_path=url.path.strip("/"),
-                dedicated_pool=True,
+                pool_mgr=self._direct,
+                dedicated_pool=self._direct is None,
             )
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
+            self._let_go()
             raise mapped(error, "connect") from error
         assert isinstance(client, HttpClient)
         # urllib3 would retry by itself and log the address it retries, parameters included.
@@ -181,6 +187,13 @@ class Client:
     def close(self) -> None:
         """Close the connections of this client."""
         self._client.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # clickhouse-connect closes only pools that it made, and keeps a list of all.
+        if self._direct is not None:
+            all_managers.pop(self._direct, None)
+            self._direct.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -189,6 +202,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def connect(config: ClickHouseConfig, *, database: str | None = None, timeout_s: float = 60.0) -> Client:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError, DataError, OperationalError
+from clickhouse_connect.driver.httputil import all_managers
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejected, StoreUnavailable
 from kvtrail.store.client import REFUSED_CODES, TRANSIENT_CODES, connect, connect_wait, mapped
@@ -55,6 +56,29 @@ def test_a_store_that_is_not_there_is_told_once_and_not_by_the_driver(caplog: py
         with pytest.raises(StoreUnavailable, match="kvtrail up"):
             connect(ClickHouseConfig(url=url))
     assert [one for one in caplog.records if one.name.startswith("clickhouse_connect")] == []
+
+
+def test_a_store_on_this_machine_is_not_asked_for_through_a_proxy(
+    engine: ClickHouseConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        for url in (engine.url, engine.url.replace("127.0.0.1", "localhost")):
+            with connect(engine.model_copy(update={"url": url})) as client:
+                assert client.server_version
+
+
+def test_a_closed_client_leaves_nothing_behind(engine: ClickHouseConfig) -> None:
+    held = len(all_managers)
+    for _ in range(3):
+        connect(engine).close()
+    with pytest.raises(StoreUnavailable):
+        connect(ClickHouseConfig(url="http://127.0.0.1:9"))
+    assert len(all_managers) == held
 
 
 def test_values_stay_out_of_messages(database: ClickHouseConfig, caplog: pytest.LogCaptureFixture) -> None:
