@@ -20,6 +20,7 @@ from kvtrail.simulator.faults import FAULTS
 from kvtrail.simulator.fleet import FleetSpec
 from kvtrail.simulator.run import Run
 
+from .random_histories import odd_history
 from .test_properties import TENANTS, history
 
 _plain = st.fixed_dictionaries(
@@ -130,6 +131,14 @@ def test_the_fast_path_agrees_with_the_full_one_on_a_whole_fleet(seed: int) -> N
     fast, full = judged(records, fast=True), judged(records, fast=False)
     assert fast[0] and fast[2]
     assert fast == full
+
+
+@pytest.mark.parametrize("seed", range(0, 400, 20))
+def test_the_fast_path_agrees_with_the_full_one_where_little_is_odd(seed: int) -> None:
+    for one in range(seed, seed + 20):
+        policy = Fact(id="p", effective_at_us=0, body=_private)
+        records: list[Batch | Fact] = [policy, *odd_history(one)]
+        assert judged(records, fast=True) == judged(records, fast=False), one
 
 
 def test_the_fast_path_heeds_orders_to_the_fleet() -> None:

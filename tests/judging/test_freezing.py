@@ -13,6 +13,8 @@ from kvtrail.simulator.faults import FAULTS
 from kvtrail.simulator.fleet import FleetSpec
 from kvtrail.simulator.run import Run
 
+from .random_histories import odd_history
+
 EVERY = 40
 
 
@@ -46,6 +48,16 @@ def test_a_judge_that_goes_on_does_not_change_what_was_frozen(seed: int) -> None
     for start in range(0, len(records), EVERY):
         play(judge, records[start : start + EVERY], start)
         frozen.append((judge.freeze(), judge.dump()))
+    assert all(one.encode() == then for one, then in frozen)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_that_a_record_changes_shows_in_what_was_frozen_before_it(seed: int) -> None:
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    frozen: list[tuple[Frozen, bytes]] = []
+    for index, batch in enumerate(odd_history(seed)):
+        frozen.append((judge.freeze(), judge.dump()))
+        judge.batch(batch, index)
     assert all(one.encode() == then for one, then in frozen)
 
 
