@@ -46,6 +46,10 @@ class Sides(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...]
 
 
+_AHEAD_S = 5.0
+"""Clocks of two machines may differ by so much without a word."""
+
+
 class Pages:
     """The templates, with how values are shown."""
 
@@ -92,8 +96,11 @@ class Pages:
         )
 
     def _age(self, time_us: int) -> str:
-        seconds = max(0.0, self._now_s() - time_us / 1e6)
-        return wording.span(seconds if seconds < 60 else seconds - seconds % 60)
+        seconds = self._now_s() - time_us / 1e6
+        ahead = seconds < -_AHEAD_S  # a producer's clock is wrong, which a person should see
+        seconds = -seconds if ahead else max(0.0, seconds)
+        told = wording.span(seconds if seconds < 60 else seconds - seconds % 60)
+        return f"{told} {'ahead' if ahead else 'ago'}"
 
 
 def question_path(question: Question) -> str:

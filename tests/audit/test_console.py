@@ -52,6 +52,12 @@ def test_findings_list_says_what_who_and_when(client: TestClient) -> None:
     assert 'aria-current="page"' in page
 
 
+def test_a_producers_clock_that_is_ahead_is_said(client: TestClient, archive: MemoryArchive) -> None:
+    archive.known = [msgspec.structs.replace(FINDING, event_time_us=FINDING.event_time_us + 3_600_000_000)]
+    page = text(client.get("/").text)
+    assert "min ahead" in page and " 0 s ago" not in page
+
+
 def test_filters_narrow_and_an_empty_list_points_to_health(client: TestClient) -> None:
     page = client.get("/", params={"severity": "critical", "since": "1m"}).text
     assert "No finding matches" in page and 'href="/health"' in page
