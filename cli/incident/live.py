@@ -183,7 +183,7 @@ class Live:
         say(telling.side_by_side(self.played, self.width, self.colour))
         say()
         asked = self._wrong().request_id
-        say("The history of the request that contoso complains about, as this command shows it:")
+        say("The history of the request that contoso complains about, as this command shows it while the stack runs:")
         say(f"   kvtrail investigate --request {asked}")
         archive = StoredArchive(lambda: connect(self.config.clickhouse))
         history = archive.investigate(Question(kind="request", value=asked))
