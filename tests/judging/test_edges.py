@@ -2,7 +2,9 @@
 
 import pytest
 from kvtrail.judging.offline import judge_history
+from kvtrail.schemas.events import Create, Event, Hit, Invalidate
 from kvtrail.schemas.findings import Finding
+from kvtrail.schemas.identity import Identity
 
 from .cases import causes, scenario
 
@@ -189,3 +191,60 @@ def test_a_verdict_names_the_facts_of_its_own_dimension() -> None:
 def test_an_age_is_the_time_between() -> None:
     lines = "n1:1 create R acme {kind=response, maxage=600} t=3\nn1:2 hit R acme {kind=response} t=1000"
     assert found(lines)[0].title == "997 s old, of at most 600 s"
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("acme", "beta"), ("beta", "acme")])
+def test_a_place_of_another_tenant_is_critical_whoever_it_is(mine: str, theirs: str) -> None:
+    lines = (
+        f"n1:1 create A {mine} {{loc=b#g1}}\nn1:2 expire A -\nn1:3 create B {theirs} {{loc=b#g2, in=I2}}\n"
+        f"n1:4 hit A {mine} {{loc=b#g1}}"
+    )
+    assert causes(lines) == ["n1:4 STALE_HANDLE critical"]
+
+
+@pytest.mark.parametrize(("place", "ended"), [("b1", True), ("a0", False), ("c9", False)])
+def test_an_end_that_names_a_place_ends_what_is_there(place: str, ended: bool) -> None:
+    lines = f"n1:1 create K acme {{loc=b1}}\nn1:2 expire K - {{loc={place}}}\nn1:3 hit K acme"
+    assert causes(lines) == (["n1:3 HIT_AFTER_EXPIRE high"] if ended else [])
+
+
+def test_what_a_finding_says_of_sizes_and_positions() -> None:
+    (short, long) = found("n1:1 create K acme {bytes=100}\nn1:2 hit K acme {loaded=40}\nn1:3 hit K acme {loaded=140}")
+    assert (short.title, short.reason) == ("read 40 bytes of an entry of 100", "short load")
+    assert (long.title, long.reason) == ("read 140 bytes of an entry of 100", "too much was read")
+    (moved,) = found("n1:1 create K acme {span=0-512}\nn1:2 hit K acme {span=640-1024}")
+    assert moved.title == "tokens 0-512 were used for 640-1024"
+    (part,) = found("n1:1 create K acme {part=attn, upto=1000}\nn1:2 hit K acme {part=attn, upto=1200}")
+    assert part.title == "part attn covers 1000 tokens and was used for 1200"
+
+
+def test_removed_and_brought_back_was_removed_all_the_same() -> None:
+    lines = (
+        "r:1 registry corpus kb {digest=c1, change=add}\nn1:1 create R acme {kind=response, corpus=c1}\n"
+        "r:2 registry corpus kb {digest=c2, change=add}\nr:3 registry corpus kb {digest=c3, change=delete}\n"
+        "r:4 registry corpus kb {digest=c2, change=add}\nn1:2 hit R acme {kind=response, corpus=c2}"
+    )
+    (one,) = found(lines)
+    assert (one.severity.value, one.facts) == ("high", ("r:2", "r:3", "r:4"))
+
+
+def test_the_policy_that_forbids_is_named() -> None:
+    lines = (
+        "r:1 registry policy acme {sharing=group, group=eu}\nr:2 registry policy beta {sharing=group, group=us}\n"
+        "n1:1 create K acme\nn1:2 hit K beta"
+    )
+    assert [(one.cause, one.facts) for one in found(lines)] == [("CROSS_TENANT_REUSE", ("r:1",))]
+
+
+def test_an_invalidation_of_one_store_leaves_the_other() -> None:
+    def event(seq: int, body: Create | Hit | Invalidate, store: str) -> Event:
+        return Event(
+            node="n1", incarnation="i1", home="n:n1", seq=seq, time_us=seq, body=body, store=store, key="K",
+            identity=Identity(tenant_id="acme"),
+        )  # fmt: skip
+
+    order = Invalidate(scope="store", outcome="done")
+    events = [event(1, Create(), "a"), event(2, Create(), "b"), event(3, order, "a"), event(4, Hit(), "b")]
+    assert judge_history(events) == []
+    (one,) = judge_history([*events, event(5, Hit(), "a")])
+    assert one.cause == "HIT_AFTER_INVALIDATE"
