@@ -1,7 +1,7 @@
 # Everything runs from .venv, which the first target that needs it makes. Set TORCH=cpu for PyTorch's small CPU wheel,
 # PYTHON=... for another interpreter (tools/install says more).
 BIN := .venv/bin
-.PHONY: help install demo tour up test lint format check-docs bench bench-publisher chaos mutation lock clean
+.PHONY: help install demo tour up test lint check-docs bench bench-publisher chaos mutation lock clean
 
 help:       ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -16,8 +16,6 @@ test: install ## everything the tests need, then the tests (ARGS="-k name")
 	@$(BIN)/python -m kvtrail.cli.local && $(BIN)/pytest $(ARGS)
 lint: install ## ruff, mypy, import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=.venv/typing $(BIN)/mypy -p kvtrail && $(BIN)/lint-imports
-format: install ## let ruff format and fix
-	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 check-docs: install ## generated files are up to date and links lead somewhere
 	@$(BIN)/pytest -q tests/test_docs.py tests/judging/test_review.py
 bench: install ## measured budgets
