@@ -1,6 +1,8 @@
 """What a live run says when something it needs is not installed: all of it at once, before anything starts."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from kvtrail.cache_node import model
@@ -15,6 +17,14 @@ def test_every_missing_extra_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(loading.NEEDED, "local", ("no_such_module_either",))
     with pytest.raises(MissingExtra, match=r"node, local.*kvtrail\[node,local\].*kvtrail tour"):
         loading.require_everything()
+
+
+def test_what_is_loaded_already_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("no_such_module")
+    module.__spec__ = None
+    monkeypatch.setitem(sys.modules, "no_such_module", module)
+    monkeypatch.setitem(loading.NEEDED, "streams", ("no_such_module",))
+    loading.require_everything()
 
 
 def test_a_missing_model_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
