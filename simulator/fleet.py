@@ -69,7 +69,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class FleetSpec:
-    """How large the fleet is. Capacities are entries per node (per fleet for the shared store)."""
+    """How large the fleet is. Capacities are entries per node (per fleet for the shared store); `request_ms` is the
+    mean time between requests of the whole fleet, `skew_ms` how wrong a node's clock is at most."""
 
     tenants: int = 24
     nodes: int = 6
@@ -78,6 +79,7 @@ class FleetSpec:
     nvme: int = 600
     shared: int = 2500
     request_ms: float = 8.0
+    skew_ms: int = 1500
 
 
 class Fleet:
@@ -92,7 +94,11 @@ class Fleet:
         self.identities = Identities(self.registry)
         self.shared: OrderedDict[str, Entry] = OrderedDict()
         self.nodes = [
-            Node(Emitter(f"node-{n:02d}", skew_us=self.random.randint(-1_500_000, 1_500_000)))
+            Node(
+                Emitter(
+                    f"node-{n:02d}", skew_us=self.random.randint(-1000 * self.spec.skew_ms, 1000 * self.spec.skew_ms)
+                )
+            )
             for n in range(self.spec.nodes)
         ]
         self.requests = 0
