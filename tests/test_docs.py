@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-AWAITED = {"benchmarks/RESULTS.md"}
+AWAITED: set[str] = set()
 """Named before they are written. Take out what has come; at a release nothing is left here."""
 TEST_ID = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?")
 
