@@ -1,5 +1,7 @@
 """Faults of the life cycle, of storage, freshness and the stream itself."""
 
+from typing import Literal
+
 from ..schemas.events import Create, Event, Expire, Invalidate, Lookups
 from ..schemas.facts import Fact
 from .fleet import Entry, Fleet
@@ -23,7 +25,7 @@ def after_end(cause: str, body: Expire | Invalidate) -> Fault:
     return fault
 
 
-def never_readable(cause: str, reason: str | None) -> Fault:
+def never_readable(cause: str, reason: Literal["aborted", "failed"] | None) -> Fault:
     """A pending entry is served: still pending, aborted, or its write failed."""
 
     def fault(fleet: Fleet) -> Injected | None:
@@ -39,7 +41,7 @@ def never_readable(cause: str, reason: str | None) -> Fault:
             fleet.emit(node, entry, Create(tokens=entry.tokens, state="pending"), entry.identity, fleet.rid())
         ]
         if reason is not None:
-            events.append(fleet.emit(node, entry, Expire(reason="failed" if reason == "failed" else "aborted")))
+            events.append(fleet.emit(node, entry, Expire(reason=reason)))
         fleet.now_us += 10_000_000
         hit = hit_on(fleet, node, entry, entry.identity, payload_digest=None)
         return Injected([*events, hit], Expected("life cycle", cause, hit.id))

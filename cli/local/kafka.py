@@ -23,6 +23,7 @@ from .jars import POM, kafka_jars
 from .java import Tools
 from .ports import HOST, answers, free_ports, is_free, taken
 from .processes import POLL_S, Child, describe
+from .running import unwritable
 
 _T = TypeVar("_T")
 
@@ -180,11 +181,7 @@ class KafkaBroker:
             (self.directory / "data").mkdir(parents=True, exist_ok=True)
             self._acquire()
         except OSError as error:
-            raise StackError(
-                f"{self.directory} cannot be written ({error.strerror}).",
-                field="local.directory",
-                remedy="Free space or mend its rights, or set KVTRAIL_LOCAL__DIRECTORY to a folder you can write.",
-            ) from error
+            raise unwritable(self.directory, error) from error
         free = shutil.disk_usage(self.directory).free
         if free < NEEDED_BYTES:
             raise self._full(f"only {free // 2**20} MB are free, Kafka needs {NEEDED_BYTES // 2**20}")

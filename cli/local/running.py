@@ -21,11 +21,7 @@ def alone(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / _LOCK).open("a+")
     except OSError as error:
-        raise StackError(
-            f"{directory} cannot be written ({error.strerror}).",
-            field="local.directory",
-            remedy="Free space or mend its rights, or set KVTRAIL_LOCAL__DIRECTORY to a folder you can write.",
-        ) from error
+        raise unwritable(directory, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,6 +36,15 @@ def alone(directory: Path) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def unwritable(directory: Path, error: OSError) -> StackError:
+    """A folder of the local stack that refuses to be written, and what to do."""
+    return StackError(
+        f"{directory} cannot be written ({error.strerror}).",
+        field="local.directory",
+        remedy="Free space or mend its rights, or set KVTRAIL_LOCAL__DIRECTORY to a folder you can write.",
+    )
 
 
 def publish(directory: Path, config: Config) -> None:
