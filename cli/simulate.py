@@ -10,6 +10,7 @@ import msgspec
 from ..judging.offline import judge_history
 from ..schemas.envelope import Batch, EnvelopeDecoder
 from ..schemas.facts import Fact, encode_fact
+from ..simulator.fleet import FleetSpec
 from ..simulator.run import Run, score
 
 
@@ -17,12 +18,17 @@ from ..simulator.run import Run, score
 @click.option("--events", default=100_000, show_default=True, help="Lifecycle events to make.")
 @click.option("--seed", default=1, show_default=True, help="Equal seeds give equal histories.")
 @click.option("--faults", default=20, show_default=True, help="Faults to inject, spread over every family.")
+@click.option("--request-ms", default=8.0, show_default=True, help="Mean time between the fleet's requests.")
+@click.option("--skew-ms", default=1500, show_default=True, help="How wrong a node's clock is at most.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the history here, as `kvtrail judge` reads it.")
 @click.option("--answers", type=click.Path(path_type=Path), help="Write the answer key here, as JSON Lines.")
 @click.option("--check", is_flag=True, help="Judge the history and compare with the answer key.")
-def simulate(events: int, seed: int, faults: int, out: Path | None, answers: Path | None, check: bool) -> None:
+def simulate(
+    events: int, seed: int, faults: int, request_ms: float, skew_ms: int, out: Path | None, answers: Path | None,
+    check: bool,
+) -> None:  # fmt: skip
     """Make a history of a believable fleet, deterministic by seed."""
-    run = Run(seed=seed, events=events, faults=faults)
+    run = Run(seed=seed, events=events, faults=faults, fleet=FleetSpec(request_ms=request_ms, skew_ms=skew_ms))
     records: list[Fact | Batch] = []
     decoder, made = EnvelopeDecoder(), 0
     stream = out.open("wb") if out else None
