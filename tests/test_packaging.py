@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,14 @@ def pin_of(line: str) -> tuple[str, str]:
     match = PIN.match(line)
     assert match, f"constraints.txt: {line}"
     return match[1], match[2]
+
+
+def test_no_two_packages_bring_the_same_file() -> None:
+    """Which of two is installed last is chance, and differs from machine to machine."""
+    owners: dict[str, set[str]] = {}
+    for each in distributions():
+        for file in each.files or ():
+            if not str(file).startswith("..") and "__pycache__" not in file.parts:
+                owners.setdefault(str(file), set()).add(each.name)
+    assert owners
+    assert {file: names for file, names in owners.items() if len(names) > 1} == {}
