@@ -1,7 +1,7 @@
 # Everything runs from .venv, which the first target that needs it makes. Set TORCH=cpu for PyTorch's small CPU wheel,
 # PYTHON=... for another interpreter (tools/install says more).
 BIN := .venv/bin
-.PHONY: help install demo tour up test lint check-docs bench bench-publisher chaos mutation lock clean
+.PHONY: help install demo tour up test lint bench bench-publisher bench-pipeline chaos mutation lock clean
 
 help:       ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -16,12 +16,12 @@ test: install ## everything the tests need, then the tests (ARGS="-k name")
 	@$(BIN)/python -m kvtrail.cli.local && $(BIN)/pytest $(ARGS)
 lint: install ## ruff, mypy, import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=.venv/typing $(BIN)/mypy -p kvtrail && $(BIN)/lint-imports
-check-docs: install ## generated files are up to date and links lead somewhere
-	@$(BIN)/pytest -q tests/test_docs.py tests/judging/test_review.py
 bench: install ## measured budgets
 	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__%,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
 bench-publisher: install ## what publishing costs an engine
 	@$(BIN)/python -m kvtrail.benchmarks.publisher $(ARGS)
+bench-pipeline: install ## from publish to queryable finding, against a floor that only stores
+	@$(BIN)/python -m kvtrail.benchmarks.pipeline $(ARGS)
 chaos: install ## kill a producer hundreds of times and account for every event (ARGS="--kills 50")
 	@$(BIN)/python -m kvtrail.tests.producers.chaos $(ARGS)
 mutation: install ## small faults in the judging core, one at a time: do the tests see them? (ARGS="--sample 500")
