@@ -60,12 +60,18 @@ def events() -> None:
 @click.option("--key", default="", help="Only this store key, or keys that begin so.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until stopped.")
 @click.option("--last", "-n", default=20, type=click.IntRange(min=0), show_default=True, help="Events to begin with.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, which `kvtrail judge` reads.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON object a line, which `kvtrail judge` reads; refused records are left out, so it may see gaps.",
+)
 def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int, as_json: bool) -> None:
     """Print the newest events, in the broker's order; with --follow, the coming ones too.
 
     It reads without a group and changes nothing. What the broker has, this shows: also events that the sink or the
-    detectors have not processed yet, and records that were refused.
+    detectors have not processed yet, and records that were refused. --json leaves those out: what it prints may have
+    gaps that the topic has not.
     """
     wanted = Wanted(types, tenant, key.removesuffix("…"))
     show = _as_json if as_json else _as_line
@@ -149,8 +155,8 @@ def _unpack(decoder: EnvelopeDecoder, record: Any, wanted: Wanted) -> list[Seen]
     if not any(wanted):
         where = f"{LIFECYCLE}/{record.partition}/{record.offset}"
         for reject in batch.rejects:
-            text = f"refused        {where}  {wording.clean(str(reject.error))}"
-            found.append(Seen((*place, reject.seq or 0), None, f"{wording.clock(record.timestamp * 1000)} {text}"))
+            text = f"refused         {where}  {wording.clean(str(reject.error))}"
+            found.append(Seen((*place, reject.seq or 0), None, f"{wording.moment(record.timestamp * 1000)}  {text}"))
     return found
 
 
@@ -158,7 +164,7 @@ def _as_line(seen: Seen) -> str:
     event = seen.event
     if event is None:
         return seen.text
-    line = [f"{wording.clock(event.time_us)} {operation(event):<16}"]
+    line = [f"{wording.moment(event.time_us)}  {operation(event):<16}"]
     if event.key:
         line.append(f"key={wording.person_key(event.key)}")
     if event.identity is not None:

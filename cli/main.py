@@ -9,6 +9,7 @@ import click
 
 from .. import __version__
 from ..schemas.errors import KvtrailError, MissingExtra
+from .extras import EXTRAS, NEEDS, pip_install
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "tour": ("tour", "The incident from a recording of a real run, through the real judging core."),
@@ -41,36 +42,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dashboards": ("dashboards", "Write or push the Grafana dashboards and alert rules."),
 }
 """Command -> (module in this room, help). The module has a click command of the same name, `_` for `-`."""
-
-EXTRAS = {
-    "faust": "streams",
-    "clickhouse_connect": "audit",
-    "chdb": "local",
-    "torch": "node",
-    "transformers": "node",
-    "starlette": "audit",
-    "uvicorn": "audit",
-    "jinja2": "audit",
-    "grafana_api": "dashboards",
-    "grafana_foundation_sdk": "dashboards",
-    "yaml": "dashboards",
-}
-"""Top-level module -> the extra that brings it."""
-
-NEEDS = {
-    "demo": "streams,local,audit,node",
-    "up": "streams,local,audit",
-    "detect": "streams",
-    "sink": "streams",
-    "dead-letter": "streams",
-    "replay": "streams",
-    "backfill": "streams",
-    "resolve": "streams",
-    "init": "streams",
-    "store": "local",
-    "dashboards": "dashboards",
-}
-"""Command -> the extras that it needs whole, whichever module is missed first."""
 
 
 class Lazy(click.Group):
@@ -112,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _fail(
             MissingExtra(
                 f"this command needs {error.name}, which is not installed.",
-                remedy=f"Run: pip install 'kvtrail[{extra}]'",
+                remedy=f"Run: {pip_install(extra)}",
             )
         )
     except KvtrailError as error:

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ...schemas.errors import MissingExtra
+from ..extras import pip_install
 
 if TYPE_CHECKING:
     from ...cache_node.model import LanguageModel
@@ -25,7 +26,7 @@ def require_everything() -> None:
     if lacking:
         raise MissingExtra(
             f"a live run needs the extra{'s' if len(lacking) > 1 else ''} {', '.join(lacking)}.",
-            remedy=f"Run: pip install 'kvtrail[{','.join(lacking)}]', or try `kvtrail tour`, which needs none.",
+            remedy=f"Run: {pip_install(','.join(lacking))}, or try `kvtrail tour`, which needs none.",
         )
     from ...cache_node.model import model_file
 

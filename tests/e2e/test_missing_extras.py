@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 from kvtrail.cache_node import model
 from kvtrail.cache_node.errors import ModelMissing
+from kvtrail.cli import extras
 from kvtrail.cli.incident import loading
 from kvtrail.cli.main import main
 from kvtrail.schemas.errors import MissingExtra
@@ -15,8 +16,17 @@ from kvtrail.schemas.errors import MissingExtra
 def test_every_missing_extra_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(loading.NEEDED, "node", ("no_such_module",))
     monkeypatch.setitem(loading.NEEDED, "local", ("no_such_module_either",))
-    with pytest.raises(MissingExtra, match=r"node, local.*kvtrail\[node,local\].*kvtrail tour"):
+    with pytest.raises(MissingExtra, match=r"node, local.*pip install '.*\[node,local\]'.*kvtrail tour"):
         loading.require_everything()
+
+
+def test_the_command_installs_what_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(extras.ROOT)
+    assert extras.pip_install("node") == "pip install '.[node]'"
+    monkeypatch.chdir(tmp_path)
+    assert extras.pip_install("node") == f"pip install '{extras.ROOT}[node]'"
+    monkeypatch.setattr(extras, "ROOT", tmp_path)
+    assert extras.pip_install("node,audit") == "pip install 'kvtrail[node,audit]'"
 
 
 def test_what_is_loaded_already_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:

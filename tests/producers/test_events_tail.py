@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -55,6 +56,7 @@ def test_everything_is_one_line_an_event(history: KafkaConfig) -> None:
     created = next(line for line in shown if "cache.create" in line)
     assert "  key=9f3c1a9f3c1a9f3c…  tenant=northwind  template=support_v7  tokens=8992  ttl=300s  tier=nvme" in created
     assert any("node.start" in line and "survives=nothing" in line for line in shown)
+    assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC  [a-z]", line) for line in shown)
     assert "refused" in shown[-1] and "is not JSON" in shown[-1] and "\x1b" not in shown[-1]
 
 
