@@ -18,6 +18,7 @@ from ..schemas.config import KafkaConfig
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BrokerError
 from ..schemas.events import EVENT_TYPES, Event
+from ..schemas.reserved import HEARTBEAT_NODE
 from ..schemas.topics import LIFECYCLE
 from .local.running import current_config
 
@@ -33,7 +34,10 @@ class Wanted(NamedTuple):
     key: str = ""
 
     def takes(self, event: Event) -> bool:
-        """Whether the event is wanted. `key` may be the beginning of a key, as people are shown it."""
+        """Whether the event is wanted. `key` may be the beginning of a key, as people are shown it; kvtrail's own
+        heartbeat is wanted by nobody."""
+        if event.node == HEARTBEAT_NODE:
+            return False
         if self.types and event.type not in self.types:
             return False
         if self.tenant and (event.identity is None or event.identity.tenant_id != self.tenant):

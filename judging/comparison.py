@@ -5,12 +5,14 @@ name yields to the digest it stands for, and what only shapes the text yields to
 equal: what cannot be compared lowers coverage and is no finding.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
 from ..schemas.digests import digest_prefix
 from ..schemas.dimensions import TENSORS, Role
 from ..schemas.identity import DIMENSIONS, Identity
+from ..schemas.reserved import is_reserved
 from .interning import OWN, SHARED, UNKNOWN, Carrier, Identities, unpack_own
 
 SETTLED_BY_TOKENS = frozenset(
@@ -100,7 +102,7 @@ class Comparator:
 
     def forget(self) -> None:
         """Drop the memoised pairs, keeping their counts."""
-        for comparison in self.memo.values():
+        for comparison in self._counted():
             self.compared += comparison.hits
             for name in comparison.compared:
                 self.covered[name] = self.covered.get(name, 0) + comparison.hits
@@ -109,11 +111,16 @@ class Comparator:
     def coverage(self) -> tuple[int, dict[str, int]]:
         """Hits compared, and of those how many knew each dimension on both sides."""
         compared, covered = self.compared, dict(self.covered)
-        for comparison in self.memo.values():
+        for comparison in self._counted():
             compared += comparison.hits
             for name in comparison.compared:
                 covered[name] = covered.get(name, 0) + comparison.hits
         return compared, covered
+
+    def _counted(self) -> Iterator[Comparison]:
+        """What counts for coverage: kvtrail's own heartbeat does not."""
+        own = {number for number, tenant in enumerate(self.identities.tenants) if is_reserved(tenant)}
+        return (comparison for pair, comparison in self.memo.items() if pair[1] not in own)
 
     def activated(self, creator: int, requester: int) -> bool:
         """An adapter that switches on inside the prefix is involved: where the entry ends matters."""

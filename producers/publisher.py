@@ -14,6 +14,7 @@ from ..schemas.config import KafkaConfig, PublisherConfig
 from ..schemas.errors import ConfigError
 from ..schemas.events import Tier
 from ..schemas.homes import node_home
+from ..schemas.reserved import HEARTBEAT_NODE, PREFIX, is_reserved
 from .buffer import Buffer, Flush, Item, TalliedBuffer
 from .calls import LifecycleCalls
 from .exits import close_with_worker, forget, keep
@@ -56,6 +57,8 @@ class LifecyclePublisher(LifecycleCalls):
     ) -> None:
         if not node:
             raise ConfigError("is empty.", field="node", remedy="Name the engine's process.")
+        if is_reserved(node) and node != HEARTBEAT_NODE:
+            raise ConfigError(f"must not begin with {PREFIX}.", field="node", remedy="Choose another name.")
         self.node = node
         self.config = config or PublisherConfig()
         self._clock = clock_ns

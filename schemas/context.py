@@ -14,6 +14,7 @@ from .envelope import EnvelopeDecoder, encode_plain
 from .errors import BadInput, InvalidField, UndecodableRecord, UnknownSchemaVersion
 from .events import Create, Event, Hit, Micros, Resolve
 from .identity import Identity
+from .reserved import check_tenant
 from .wording import reworded
 
 CONTEXT_VERSION = 1
@@ -88,7 +89,7 @@ def decode_context(raw: bytes) -> RequestContext:
             "is empty or too long.", field="context.request_id", remedy=f"Send 1 to {LONGEST_REQUEST_ID} characters."
         )
     try:
-        context.identity()
+        check_tenant("", context.identity().tenant_id, "tenant_id")
     except BadInput as error:
         raise error.at("context") from None
     return context

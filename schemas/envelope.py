@@ -18,6 +18,7 @@ from .errors import BadInput, BrokenRun
 from .events import Event
 from .identity import Identity
 from .imperfect import decode_imperfect
+from .reserved import check_tenant
 from .wire import MAX_EVENTS, SCHEMA_VERSION, Envelope, Extra, PlainEvent, Row, Scope, check_lane, event_of, scope_of
 from .wire import Batch as Batch
 from .wire import Reject as Reject
@@ -135,6 +136,8 @@ class EnvelopeDecoder:
     def _resolve(self, envelope: Envelope) -> Batch:
         # The last row of each table is what index -1 means: none.
         identities = [*map(self._identity, envelope.identities), None]
+        for identity in identities[:-1]:
+            check_tenant(envelope.node, identity.tenant_id)  # type: ignore[union-attr]  # only the last is None
         strings = [*envelope.strings, ""]
         scopes = [scope_of(scope, strings) for scope in envelope.scopes]
         node, incarnation, home, t0 = envelope.node, envelope.incarnation, envelope.home, envelope.t0

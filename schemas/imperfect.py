@@ -17,6 +17,7 @@ from .errors import (
 )
 from .events import BODIES, Event
 from .identity import Identity
+from .reserved import check_tenant
 from .wire import (
     MAX_EVENTS,
     SCHEMA_VERSION,
@@ -81,6 +82,8 @@ def _plain_event(raw: bytes) -> Batch:
     try:
         check_lane(plain.node, plain.incarnation, plain.home, plain.seq)
         identity = None if plain.identity is None else Identity.from_wire(plain.identity)
+        if identity is not None:
+            check_tenant(plain.node, identity.tenant_id)
         fields = {name: getattr(plain, name) for name in Event.__struct_fields__ if name != "identity"}
         batch.events.append(Event(identity=identity, **fields))
     except BadInput as error:
@@ -147,6 +150,7 @@ def _event(loose: LooseEnvelope, index: int, packed: Raw, identity_of: Callable[
     if packed_identity is not None:
         try:
             identity = identity_of(packed_identity)
+            check_tenant(loose.node, identity.tenant_id, "tenant_id")
         except msgspec.DecodeError:
             raise InvalidField(
                 "is not a map of strings.", field=f"{where}.identity", remedy="Send dimension names and text."

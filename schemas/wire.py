@@ -8,6 +8,7 @@ from .dimensions import EntryKind
 from .errors import BadInput, InvalidField
 from .events import Body, Count, Event, KeyOrigin, Micros, Number, Text, Tier
 from .identity import Identity
+from .reserved import check_node
 
 SCHEMA_VERSION = 1
 MAX_EVENTS = 4096
@@ -164,5 +165,6 @@ def check_lane(node: str, incarnation: str, home: str, seq: int) -> None:
             raise InvalidField("is empty.", field=field, remedy="Name the lane the event belongs to.")
     if not home.startswith(("n:", "s:")):
         raise InvalidField("is no home.", field="home", remedy="Send n:<owner node> or s:<store>:<slot>.")
+    check_node(node, home)
     if seq < 1:
         raise InvalidField("does not start at 1.", field="seq", remedy="Count 1, 2, 3 ... inside each lane.")

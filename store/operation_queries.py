@@ -4,6 +4,7 @@ from functools import partial
 
 from ..schemas.dead_letters import DeadLetter
 from ..schemas.facts import Fact
+from ..schemas.reserved import HEARTBEAT_NODE
 from .query import FAR_PAST_US, Query
 from .results import (
     Duplicate,
@@ -61,21 +62,22 @@ ORDER BY hit + partial + miss + bypassed DESC, tenant, template, model, tier_nam
 LOOKUPS_UNACCOUNTED = Query(
     "lookups_unaccounted",
     "What may have held counts of lookups and is not stored, in lanes of nodes' own homes heard of since `since_us`.",
-    """SELECT sum(gap) AS missing, uniqExactIf((node, incarnation), gap > 0) AS lanes, sum(refused) AS refused,
+    f"""SELECT sum(gap) AS missing, uniqExactIf((node, incarnation), gap > 0) AS lanes, sum(refused) AS refused,
   any(quiet) AS quiet_nodes
 FROM (
   SELECT node, incarnation, append_time, toUInt64(n_rejects) AS refused,
     greatest(0, toInt64(first_seq) - 1 - toInt64(max(last_seq) OVER (PARTITION BY node, incarnation
       ORDER BY first_seq, last_seq, k_offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))) AS gap
-  FROM evidence WHERE first_seq > 0 AND home = concat('n:', node) AND (node, incarnation) IN (
-    SELECT node, incarnation FROM evidence WHERE append_time >= fromUnixTimestamp64Micro({since_us:Int64}))
+  FROM evidence WHERE first_seq > 0 AND home = concat('n:', node) AND node != '{HEARTBEAT_NODE}'
+    AND (node, incarnation) IN (
+    SELECT node, incarnation FROM evidence WHERE append_time >= fromUnixTimestamp64Micro({{since_us:Int64}}))
 ) AS records CROSS JOIN (
   SELECT count() AS quiet FROM (
     SELECT node FROM events WHERE type IN ('hit', 'lookups')
-      AND append_time >= fromUnixTimestamp64Micro({since_us:Int64})
+      AND append_time >= fromUnixTimestamp64Micro({{since_us:Int64}})
     GROUP BY node HAVING countIf(type = 'lookups') = 0)
 ) AS others
-WHERE append_time >= fromUnixTimestamp64Micro({since_us:Int64})""",
+WHERE append_time >= fromUnixTimestamp64Micro({{since_us:Int64}})""",
     partial(struct, kind=Unaccounted),
 )
 INGESTION_LAG = Query(

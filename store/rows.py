@@ -16,6 +16,7 @@ from ..schemas.events import Body, Check, Commit, Create, Event, Expire, Hit, In
 from ..schemas.facts import Fact, decode_fact, encode_fact
 from ..schemas.findings import Finding, Party, decode_finding, encode_finding
 from ..schemas.identity import DIMENSIONS, Identity
+from ..schemas.reserved import HEARTBEAT_NODE, is_own
 
 EVENTS_IN = "events_in"
 FINDINGS = "findings"
@@ -105,7 +106,8 @@ _body_decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 
 
 def record_rows(records: Iterable[Record]) -> Rows:
-    """Rows of `events_in` for records of one partition, in offset order: one for the record, one for each event."""
+    """Rows of `events_in` for records of one partition, in offset order: one for the record, one for each event; of
+    the heartbeat's records nothing but the record."""
     rows: list[tuple[Any, ...]] = []
     wires: dict[Identity | None, dict[str, str]] = {None: {}}
     for record in records:
@@ -113,6 +115,8 @@ def record_rows(records: Iterable[Record]) -> Rows:
         where = (source.topic, source.partition, source.offset)
         first = batch.first or 0
         events = [event for event in batch.events if event.seq not in record.drop]
+        if batch.node == HEARTBEAT_NODE:  # its bytes are evidence, and there it ends
+            events = []
         rows.append(
             (1, *where, 0, source.append_us, record.raw, hashlib.sha256(record.raw).digest(), first, batch.last or 0,
              len(events), len(batch.rejects), batch.node, batch.incarnation, batch.home, *_BLANK_EVENT[3:], *_BLANK_HOT)
@@ -177,9 +181,11 @@ _NOBODY = Party()
 
 
 def finding_rows(findings: Iterable[tuple[Source, Finding]]) -> Rows:
-    """Rows of `findings`, one for each revision."""
+    """Rows of `findings`, one for each revision; the heartbeat's are left out."""
     columns: dict[str, list[Any]] = {name: [] for name in _FINDING_COLUMNS}
     for source, finding in findings:
+        if is_own(finding):
+            continue
         creator, requester = finding.creator or _NOBODY, finding.requester or _NOBODY
         values = (
             finding.id, finding.revision, finding.status, finding.rule, finding.cause, finding.severity.value,

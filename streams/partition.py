@@ -20,6 +20,7 @@ from ..schemas.config import Config
 from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BrokerError
 from ..schemas.findings import Finding
+from ..schemas.reserved import is_own
 from ..schemas.topics import LIFECYCLE
 from .factfeed import FactFeed
 from .fold import Fold
@@ -247,6 +248,8 @@ class PartitionTask:
         if findings:
             await self._services.outlet.publish(findings)
             for one in findings:
+                if is_own(one):
+                    continue
                 metrics.add(
                     "kvtrail_detector_findings_total", cause=one.cause, severity=one.severity.value, status=one.status
                 )

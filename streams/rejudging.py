@@ -17,6 +17,7 @@ from ..schemas.config import Config
 from ..schemas.errors import StoreError
 from ..schemas.facts import Tick
 from ..schemas.findings import Finding
+from ..schemas.reserved import is_own
 from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client
@@ -90,7 +91,8 @@ def rejudge(
         fold = Fold(judge, 0)
         for page in _pages(client, place.partition, since_us, until_us):
             for finding in fold.apply(page):
-                judged[finding.id] = finding
+                if not is_own(finding):
+                    judged[finding.id] = finding
             records += len(page)
             tell(records)
         events += sum(judge.counts.values())
