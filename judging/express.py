@@ -7,6 +7,7 @@ left to the full path. `tests/judging/test_express.py` holds the two against eac
 from typing import TYPE_CHECKING
 
 from ..schemas.envelope import Batch
+from ..schemas.epochs import CORPUS_ID
 from ..schemas.events import Commit, Create, Event, Expire, Hit
 from ..schemas.facts import EpochFact, InvalidationFact
 from .comparison import Variant, other_principal, own_verdicts
@@ -16,7 +17,7 @@ from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
 from .ledger.rows import FINISHED, NOTHING_RARE, Digest, Row, Scope, pack_key
-from .rules.lifecycle import earlier
+from .orders import before_bump
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -171,10 +172,10 @@ class Express:
             body = fact.body
             if not row.time_us < fact.effective_at_us <= event.time_us:
                 continue
-            if isinstance(body, EpochFact) and (epoch is None or not earlier(epoch, body.epoch)):
+            if isinstance(body, EpochFact) and (epoch is None or not before_bump(epoch, body)):
                 continue
             assert isinstance(body, EpochFact | InvalidationFact)
-            if self.barriers.agrees(tuple(sorted(body.where.items())), row, identities):
+            if CORPUS_ID in body.where or self.barriers.agrees(tuple(sorted(body.where.items())), row, identities):
                 return True
         return False
 

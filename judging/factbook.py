@@ -106,6 +106,11 @@ class FactBook:
         """The id of the corpus that a digest was published for."""
         return self._corpora.get(digest)
 
+    def digests_of(self, corpus_id: str, append_us: int) -> list[str]:
+        """Every digest that was published for a corpus by `append_us`, oldest first."""
+        bodies = [entry[3].body for entry in self._named.get((CorpusFact, corpus_id), ()) if entry[1] <= append_us]
+        return list(dict.fromkeys(body.corpus_digest for body in bodies if isinstance(body, CorpusFact)))
+
     def appended(self, after_us: int, until_us: int) -> Iterator[Fact]:
         """Facts appended in (`after_us`, `until_us`], in that order."""
         for append_us, _, fact in self._log[bisect_right(self._log, after_us, key=itemgetter(0)) :]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from ..schemas.epochs import CORPUS_ID
 from ..schemas.errors import InvalidField
 from ..schemas.facts import (
     AdapterFact,
@@ -74,4 +75,5 @@ def _policy(name: str, given: Mapping[str, str]) -> PolicyFact:
 
 def _where(given: Mapping[str, str]) -> dict[str, str]:
     names = {"tenant": "tenant_id", "model": "model_id", "template": "template_id", "adapter": "adapter_name"}
+    names["corpus_id"] = CORPUS_ID
     return {names[name]: value for name, value in given.items() if name in names}

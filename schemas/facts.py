@@ -52,7 +52,8 @@ class CorpusFact(Struct, tag="corpus", frozen=True, omit_defaults=True, kw_only=
 
 
 class EpochFact(Struct, tag="epoch", frozen=True, omit_defaults=True, kw_only=True):
-    """Entries that agree with `where` (empty: all) and carry an earlier epoch must not be served any more."""
+    """Entries that agree with `where` (empty: all) and carry an earlier epoch must not be served any more. Beside
+    dimensions, `where` may name a corpus by its `corpus_id`, whatever revision of it. See `schemas.epochs`."""
 
     epoch: str
     where: dict[str, str] = {}

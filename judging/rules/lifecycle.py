@@ -1,8 +1,10 @@
 """Life cycle: served before it could be read, after it had ended, or beyond its age."""
 
 from ...schemas.dimensions import Severity
+from ...schemas.epochs import epoch_in
 from ...schemas.facts import EpochFact, InvalidationFact
 from ..ledger.addresses import REPLACED
+from ..orders import about, before_bump, later_bumps
 from ..verdicts import HitCase, Verdict
 
 _EXPIRED = frozenset({"ttl", "capacity", "lease", "demoted", "restart", REPLACED})
@@ -101,8 +103,7 @@ def _ordered(case: HitCase) -> Verdict | None:
         if append_us > case.append_us or not row.time_us < fact.effective_at_us <= event.time_us:
             continue
         assert isinstance(body, EpochFact | InvalidationFact)
-        where = tuple(sorted(body.where.items()))
-        if not case.home.barriers.agrees(where, row, context.identities):
+        if not about(body.where, row, case.home.barriers, context.identities, context.facts, case.append_us):
             continue
         created = context.identities.get(row.identity)
         settled = event.time_us > fact.effective_at_us + context.skew_us
@@ -116,10 +117,12 @@ def _ordered(case: HitCase) -> Verdict | None:
                     facts=(fact.id,),
                 )
             continue
-        if created.epoch is None or not earlier(created.epoch, body.epoch):
+        if created.epoch is None or not before_bump(created.epoch, body):
+            continue
+        if epoch_in(created.epoch, body.where) in later_bumps(context.facts, fact, body, case.append_us):
             continue
         asked = context.identities.get(case.identity).epoch if case.identity >= 0 else None
-        if settled or (asked is not None and not earlier(asked, body.epoch)):
+        if settled or (asked is not None and not before_bump(asked, body)):
             return Verdict(
                 cause="STALE_EPOCH",
                 severity=Severity.HIGH,
@@ -129,10 +132,3 @@ def _ordered(case: HitCase) -> Verdict | None:
                 facts=(fact.id,),
             )
     return None
-
-
-def earlier(epoch: str, bumped: str) -> bool:
-    """Whether an epoch lies before the one that was bumped to."""
-    if epoch.isdecimal() and bumped.isdecimal():
-        return int(epoch) < int(bumped)
-    return epoch != bumped
