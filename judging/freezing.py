@@ -43,6 +43,7 @@ class Frozen:
             "position": judge.position,
             "counts": dict(judge.counts),
             "stream": [stream.newest_us, stream.facts_until_us, list(stream.stated.items())],
+            "checks": judge.checks.freeze(),
         }
 
     def encode(self) -> bytes:

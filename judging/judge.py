@@ -6,9 +6,10 @@ from ..schemas.config import JudgingConfig
 from ..schemas.context import RESOLVER
 from ..schemas.dimensions import TENSORS
 from ..schemas.envelope import Batch
-from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
+from ..schemas.events import Check, Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
 from ..schemas.findings import Finding, finding_id
 from ..schemas.identity import Identity
+from .checking import Checks
 from .comparison import Comparator
 from .express import Express
 from .factbook import FactBook
@@ -61,6 +62,7 @@ class Judge:
         self.stream = StreamWatch(self.revisions, self.findings, self.context)
         self.observations: list[Observation] | None = [] if observe else None
         self.trial = Trial(self.context, self.findings, self.revisions, self.observations)
+        self.checks = Checks(self.trial)
         self._handlers: dict[type, Callable[[Home, Held, bool], None]] = {
             Create: self._create,
             Hit: self._hit,
@@ -70,6 +72,7 @@ class Judge:
             NodeStart: self._node_start,
             Resolve: self._resolve,
             RequestEnd: self._request_end,
+            Check: self.checks.take,
         }
 
     def batch(self, batch: Batch, append_us: int) -> list[Finding]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from ..schemas.events import Create, Hit, Invalidate
+from ..schemas.errors import InvalidField
+from ..schemas.events import Check, Create, Hit, Invalidate
+from .rules.checks import CHECK_RULES
 from .scenario_identity import DIGESTS, TEXTS, domain_of, symbol
 from .scenario_lines import Line
 
@@ -49,6 +51,19 @@ def hit_of(given: Mapping[str, str]) -> Hit:
         parts_required=parts_of(given),
         outcome=given.get("outcome", "ok"),
         weights_version=whole_number(given, "version"),
+    )
+
+
+def check_of(given: Mapping[str, str]) -> Check:
+    """What a check line says. Raises `InvalidField` for a kind or a result that does not exist."""
+    kind, result = given.get("check", ""), given.get("result", "fail")
+    if kind not in CHECK_RULES or result not in ("pass", "fail", "inconclusive"):
+        raise InvalidField("is no check or no result.", field="check", remedy="See tests/catalogue/FORMAT.md.")
+    return Check(
+        check=kind,  # type: ignore[arg-type]  # checked above
+        result=result,  # type: ignore[arg-type]  # checked above
+        expected=given.get("expected", ""),
+        observed=given.get("observed", ""),
     )
 
 

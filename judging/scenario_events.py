@@ -8,7 +8,7 @@ from ..schemas.errors import InvalidField
 from ..schemas.events import Body, Commit, Event, Expire, KeyOrigin, NodeStart, RequestEnd, Tier
 from ..schemas.homes import node_home, shared_home, shared_homes
 from ..schemas.identity import Identity
-from .scenario_bodies import create_of, hit_of, invalidate_of, parts_of, whole_number
+from .scenario_bodies import check_of, create_of, hit_of, invalidate_of, parts_of, whole_number
 from .scenario_identity import BASELINE, domain_of, identity_of, symbol
 from .scenario_lines import Line
 
@@ -92,7 +92,7 @@ class Homes:
         tier = _TIERS.get(given["tier"], "gpu")
         place, _, generation = given.get("loc", "").partition("#")
         identity = None
-        if line.type in ("create", "hit") and line.tenant:
+        if line.type in ("create", "hit", "check") and line.tenant:
             identity = identity_of(line.tenant, given)
         elif "iso" in line.given and line.tenant:
             identity = Identity(tenant_id=line.tenant, isolation_domain=domain_of(given))
@@ -111,7 +111,7 @@ class Homes:
                 tier="shared" if home.startswith("s:") else tier,
                 rank=int(given.get("rank", "0")),
                 copy=given.get("copy", ""),
-                key="" if line.key == "*" else line.key,
+                key="" if line.key in ("*", "-") else line.key,
                 key_origin=_origin(given.get("keysrc", "derived")),
                 kind=_kind(given.get("kind", "kv")),
                 part=given.get("part", ""),
@@ -144,6 +144,8 @@ class Homes:
                 return invalidate_of(line, op_id)
             case "node_start":
                 return NodeStart(surviving_tiers=() if line is self._first[line.node] else ("nvme",))
+            case "check":
+                return check_of(given)
             case "request_end":
                 return RequestEnd(parts_required=parts_of(given))
         raise InvalidField("is no type of event.", field="type", remedy="See tests/catalogue/FORMAT.md.")

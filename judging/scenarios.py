@@ -15,6 +15,12 @@ from .scenario_facts import fact_body
 from .scenario_identity import dimensions_of, symbol
 from .scenario_lines import lines_of, normal_label
 
+_THRESHOLDS = {
+    "KEY_DRIFT": "drift_threshold",
+    "PREFIX_PROBING": "probing_threshold",
+    "CHECK_INCONCLUSIVE": "inconclusive_threshold",
+}
+
 __all__ = ["Scenario", "dimensions_of", "normal_label", "parse_scenario"]
 
 
@@ -51,7 +57,7 @@ def _parsed(document: dict[str, Any], name: str) -> Scenario:
     labels = {record.id: at for at, record in steps if isinstance(record, Event)}
     settings: dict[str, Any] = dict(document.get("settings") or {})
     thresholds = settings.pop("thresholds", None) or {}
-    for threshold, setting in (("KEY_DRIFT", "drift_threshold"), ("PREFIX_PROBING", "probing_threshold")):
+    for threshold, setting in _THRESHOLDS.items():
         if threshold in thresholds:
             settings[setting] = thresholds[threshold]
     known = {key: value for key, value in settings.items() if key in JudgingConfig.model_fields}

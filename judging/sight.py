@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from ..schemas.events import Commit, Create, Event, Hit, RequestEnd, Resolve
+from ..schemas.events import Check, Commit, Create, Event, Hit, RequestEnd, Resolve
 from ..schemas.facts import Fact
 from ..schemas.identity import DIMENSIONS
 from .rules import RULES
@@ -116,6 +116,8 @@ class Tally:
             self._add("read_payload", any(one is not None for one in read))
             self._add("request", bool(event.request_id))
             self._add("semantic", body.match_mode == "semantic")
+        if isinstance(body, Check):
+            self._add(body.check)
         if isinstance(body, Hit | RequestEnd):
             self._add("parts_required", bool(body.parts_required))
 

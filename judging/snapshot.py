@@ -62,6 +62,7 @@ def _restore(judge: "Judge", state: Any) -> None:
     judge.stream.newest_us, judge.stream.facts_until_us, stated = state["stream"]
     for index, (gaps, revealed) in stated:
         judge.stream.stated[index] = tuple((first, last) for first, last in gaps), revealed
+    judge.checks.restore(state.get("checks", []))
     judge.revisions.standing = {finding.id: finding for finding in _findings.decode(state["standing"])}
 
 

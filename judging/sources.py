@@ -4,11 +4,11 @@ _GATEWAY = frozenset(
     {
         "d:template_digest", "d:template_id", "d:tool_schema_digest", "d:corpus_digest", "d:principal",
         "d:isolation_domain", "d:guardrail_digest", "d:authz_revision", "d:request_params_digest", "d:tenant_id",
-        "request", "d:epoch", "finish", "reported", "parts_required",
+        "request", "d:epoch", "finish", "reported", "parts_required", "canary", "bypass_diff", "isolation_probe",
     }
 )  # fmt: skip
 _STORE = frozenset(
-    {"created_payload", "read_payload", "created_place", "read_place", "pending", "rederived", "max_age"}
+    {"created_payload", "read_payload", "created_place", "read_place", "pending", "rederived", "max_age", "spot_check"}
 )
 
 

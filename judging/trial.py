@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import msgspec
 
 from ..schemas.dimensions import Severity
-from ..schemas.events import Create, Event, Hit
+from ..schemas.events import Check, Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
+from .checking import judged
 from .comparison import Comparison
 from .findings import Findings
 from .interning import CONTENT_MASK, NOBODY, Who, span_end, unpack_own
@@ -42,6 +43,8 @@ class Trial:
             finding = self._hit(home, held, body)
         elif isinstance(body, Create):
             finding = self._create(home, held, body)
+        elif isinstance(body, Check):
+            finding = self._check(home, held, body)
         else:
             return
         subject = finding_id(held.event.id)
@@ -51,6 +54,8 @@ class Trial:
     def may_change(self, home: Home, held: Held) -> bool:
         """Whether something that is missing, or that another request part may show, can change the verdict."""
         event = held.event
+        if isinstance(event.body, Check):
+            return held.unmatched or bool(event.key and home.gapped)
         if home.gapped or held.unmatched:
             return True
         if held.identity < 0 and event.request_id:
@@ -242,6 +247,11 @@ class Trial:
                 row.rare.served = frozenset()
                 row.rare.served_for_good = True
                 self.revisions.settle(finding_id(row.event_id))
+
+    def _check(self, home: Home, held: Held, check: Check) -> Finding:
+        row = self._match(home, held)[0] if held.event.key else None
+        held.unmatched = bool(held.event.key) and (row is None or (row.identity < 0 and bool(row.request_id)))
+        return judged(self, home, held, check, row)
 
     def _create(self, home: Home, held: Held, create: Create) -> Finding | None:
         rows = home.addresses.rows(*address_of(held.event))

@@ -277,6 +277,8 @@ class LifecycleCalls:
         expected: str = "",
         observed: str = "",
         detail: str = "",
+        reused_tokens: int | None = None,
+        first_divergence: int | None = None,
         identity: Identity | None = None,
         request_id: str = "",
         owner: str = "",
@@ -290,7 +292,10 @@ class LifecycleCalls:
         trace_id: str = "",
     ) -> None:
         """The result of an active check on one entry or request; `expected` and `observed` are never content."""
-        body = Check(check=check, result=result, expected=expected, observed=observed, detail=detail)
+        body = Check(
+            check=check, result=result, expected=expected, observed=observed, detail=detail,
+            reused_tokens=reused_tokens, first_divergence=first_divergence,
+        )  # fmt: skip
         self._put(
             (
                 self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, "", "",

@@ -118,12 +118,14 @@ class AgentConfig(Section):
 
 class JudgingConfig(Section):
     """Constants of the verdicts. `horizon_s`: how long an ended entry can still be matched to a hit.
-    `skew_s`: how far apart clocks may be before a comparison of times means something."""
+    `skew_s`: how far apart clocks may be before a comparison of times means something. `inconclusive_threshold`: active
+    checks of one kind without a result, in a row, that are worth a finding."""
 
     horizon_s: float = Field(24 * 3600.0, gt=0)
     skew_s: float = Field(5.0, ge=0)
     drift_threshold: int = Field(8, ge=1)
     probing_threshold: int = Field(32, ge=1)
+    inconclusive_threshold: int = Field(8, ge=1)
 
 
 class DetectorConfig(Section):

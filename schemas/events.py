@@ -122,14 +122,17 @@ class Lookups(Struct, tag="lookups", frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """The result of an active check on one entry or request. `expected` and `observed` are tenants for a canary,
-    digests or numbers as text otherwise; never content."""
+    """The result of an active check on one entry or request. `expected` and `observed` are tenants for a canary
+    (whose marker should be there, whose is), digests or numbers as text otherwise; never content. `reused_tokens`:
+    tokens that the cache gave; `first_divergence`: index of the first token that differs."""
 
     check: Literal["canary", "spot_check", "bypass_diff", "isolation_probe", "heartbeat"]
     result: Literal["pass", "fail", "inconclusive"]
     expected: Text = ""
     observed: Text = ""
     detail: Text = ""
+    reused_tokens: Count | None = None
+    first_divergence: Count | None = None
 
 
 class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True, gc=False):

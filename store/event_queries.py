@@ -134,7 +134,8 @@ GROUP BY dimension ORDER BY dimension""",
 TELLS = Query[dict[str, int]](
     "tells",
     "How many events tell what rules look at beside identity: one row, a count for each thing.",
-    f"""WITH type = 'create' AS c, type = 'hit' AS h
+    f"""WITH type = 'create' AS c, type = 'hit' AS h,
+  if(type = 'check', JSONExtractString(body, 'check'), '') AS checked
 SELECT countIf(c) AS create, countIf(h) AS hit, countIf(type = 'expire') AS expire,
   countIf(type = 'invalidate') AS invalidate, countIf(type = 'commit') AS commit,
   countIf(type = 'node_start') AS node_start, countIf((c OR h) AND kind = 'response') AS "k:response",
@@ -150,7 +151,9 @@ SELECT countIf(c) AS create, countIf(h) AS hit, countIf(type = 'expire') AS expi
   countIf(h AND (JSONHas(body, 'payload_digest') OR JSONHas(body, 'bytes_read') OR JSONHas(body, 'tokens_read')))
     AS read_payload,
   countIf(h AND request_id != '') AS request, countIf(h AND match_mode = 'semantic') AS semantic,
-  countIf(JSONHas(body, 'parts_required')) AS parts_required
+  countIf(JSONHas(body, 'parts_required')) AS parts_required, countIf(checked = 'canary') AS canary,
+  countIf(checked = 'spot_check') AS spot_check, countIf(checked = 'bypass_diff') AS bypass_diff,
+  countIf(checked = 'isolation_probe') AS isolation_probe
 FROM events WHERE {IN_TIME}""",
     lambda row: {str(name): int(count) for name, count in row.items()},
     dict(ANY_TIME),

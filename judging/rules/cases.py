@@ -45,6 +45,11 @@ UNATTRIBUTED_HIT      C35 K12 K15 / K33@n1/i2:3 K16@n1:3
 STREAM_GAP            C35 K15 C37 / C48 K11
 SEQUENCE_RESET        tests/judging/test_rules.py::test_numbers_that_start_again_are_reported_once / C48 K11
 LATE_FACT             K44 / K09
+CANARY_MISMATCH       K45 / K45@n1:4
+SPOT_CHECK_FAILED     K46 / K46@n1:3
+BYPASS_DIFF_IMPLICATED K46 / K46@n1:5
+ISOLATION_NOT_ENFORCED K47 / K47@n1:3
+CHECK_INCONCLUSIVE    K48 / K46
 RETENTION_TOO_SHORT   {sink}::test_what_retention_outlasts_is_silent_and_what_it_does_not_is_found_once / \
                       {sink}::test_a_longer_retention_retracts_what_it_answers
 """

@@ -17,7 +17,8 @@ TELLS: dict[str, str] = {
     "parts_required": "parts that a request needs", "rederived": "key as its function gives it again, on creates",
     "client_keys": "keys chosen by clients", "nodes": "creates of a second node",
     "request": "request ids on hits", "ttl": "TTLs on creates", "version": "ordinal of the weights",
-    "semantic": "fuzzy matches",
+    "semantic": "fuzzy matches", "canary": "canaries", "spot_check": "spot checks", "bypass_diff": "bypass diffs",
+    "isolation_probe": "isolation probes",
 }  # fmt: skip
 """What events can tell beside identity -> how people say it."""
 
@@ -52,6 +53,11 @@ UNATTRIBUTED_HIT      hit
 STREAM_GAP            create|hit|expire
 SEQUENCE_RESET        create|hit|expire
 LATE_FACT             ?f:policy|f:epoch|f:invalidation|f:alias
+CANARY_MISMATCH       ?canary
+SPOT_CHECK_FAILED     ?spot_check
+BYPASS_DIFF_IMPLICATED ?bypass_diff
+ISOLATION_NOT_ENFORCED ?isolation_probe
+CHECK_INCONCLUSIVE    ?canary|spot_check|bypass_diff|isolation_probe
 RETENTION_TOO_SHORT   ?ttl|max_age
 """
 

@@ -7,8 +7,9 @@ from ...schemas.dimensions import Severity
 from .cases import CASES
 
 Family = Literal[
-    "identity", "isolation", "life cycle", "storage", "stream completeness", "freshness", "policy", "behaviour"
-]
+    "identity", "isolation", "life cycle", "storage", "stream completeness", "freshness", "policy", "behaviour",
+    "checks",
+]  # fmt: skip
 FAMILIES: dict[Family, str] = {
     "identity": "What was served is not what was asked for.",
     "isolation": "It was not made for whoever got it.",
@@ -17,6 +18,7 @@ FAMILIES: dict[Family, str] = {
     "freshness": "It was right once, and is too old or was never whole.",
     "policy": "Somebody declared what may be cached, shared or served, and it was not kept.",
     "behaviour": "One event says nothing; many of them do.",
+    "checks": "Somebody tried it out: an active check of the cache failed, or came to no result.",
     "stream completeness": "What kvtrail was told is not the whole story, so its verdicts are not either.",
 }
 """Family -> what its rules have in common, in the order in which they are shown."""
@@ -277,6 +279,39 @@ _ALL = (
     _rule(
         "LATE_FACT", "stream completeness", _INFO, "A fact arrived after events that it governs",
         "Verdicts in between rest on what was known then.", "Judge the named range again.",
+    ),
+    _rule(
+        "CANARY_MISMATCH", "checks", _HIGH, "An answer shows a canary that is not the requester's",
+        "The marker sits inside the cached prefix, so whoever's marker is shown, their prefix was read. Critical where "
+        "it is another tenant's.",
+        "See which entry it was: `kvtrail investigate REQUEST`.", _DROP,
+        "If the entry's history looks right, the markers or their secret are mixed up: check the assembler.",
+    ),
+    _rule(
+        "SPOT_CHECK_FAILED", "checks", _HIGH, "The entry is not what these tokens and weights give",
+        "A few positions were computed again from the requester's own tokens, and the stored tensors are others. "
+        "Critical where another tenant or isolation domain had made the entry.",
+        _DROP,
+        "Compare identities: `kvtrail investigate --key KEY`. Where they are equal, the bytes are at fault: take the "
+        "tier out of service.",
+    ),
+    _rule(
+        "BYPASS_DIFF_IMPLICATED", "checks", _HIGH, "The answer depends on whether the cache is used",
+        "With reuse the same request is answered materially differently than without, and control runs without "
+        "reuse agree with each other. Critical where another tenant or isolation domain had made the entry.",
+        "See what was served: `kvtrail investigate REQUEST`.", _DROP,
+    ),
+    _rule(
+        "ISOLATION_NOT_ENFORCED", "checks", _MEDIUM, "A probe reused what another tenant had made",
+        "An identical prefix was found across a boundary where nothing should have been. High where the boundary is "
+        "declared, critical where the content differs too.",
+        "Check that salt, namespace or tenant is part of the key on every way into the engine.",
+        "Repeat the probe afterwards: it is small and safe.",
+    ),
+    _rule(
+        "CHECK_INCONCLUSIVE", "checks", _LOW, "A check comes to no result, time after time",
+        "Nothing is proved, neither way: what the check should watch goes unwatched.",
+        "Read the checks' details: `kvtrail events tail` or `kvtrail investigate REQUEST`.",
     ),
     _rule(
         "RETENTION_TOO_SHORT", "policy", _MEDIUM, "Entries may outlive what is kept about them",

@@ -82,6 +82,7 @@ BODIES = st.one_of(
     st.builds(
         Check, check=st.sampled_from(["canary", "spot_check", "bypass_diff", "isolation_probe", "heartbeat"]),
         result=st.sampled_from(["pass", "fail", "inconclusive"]), expected=TEXT, observed=TEXT, detail=TEXT,
+        reused_tokens=maybe(COUNTS), first_divergence=maybe(COUNTS),
     ),
     st.builds(Resolve, event_id=TEXT),
     st.builds(RequestEnd, parts_required=st.lists(TEXT, max_size=2).map(tuple)),
