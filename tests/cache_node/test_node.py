@@ -112,3 +112,25 @@ def test_an_entry_that_is_not_this_models_is_computed_again(bench: Bench) -> Non
         assert "14 days" in answer.text
         assert not answer.hit
         assert node.answer(PREFIX, QUESTION, "r2").hit
+
+
+def test_a_bypass_neither_reads_nor_writes_and_is_counted(bench: Bench) -> None:
+    with bench.publisher() as publisher, EntryStore(bench.folder, publisher, capacity_bytes=1 << 30) as store:
+        node = CacheNode(bench.model, store, publisher, prefix_key)
+        computed = node.answer(PREFIX, QUESTION, "r1", bypass=True)
+        assert node.store.stats().entries == 0
+        node.answer(PREFIX, QUESTION, "r2")
+        again = node.answer(PREFIX, QUESTION, "r3", bypass=True)
+        reused = node.answer(PREFIX, QUESTION, "r4", limit=3)
+        node.report_lookups()
+    assert (computed.reused_tokens, again.reused_tokens) == (0, 0)
+    assert reused.hit
+    assert [one.token for one in reused.chosen] == [one.token for one in computed.chosen][:3]
+    assert again.chosen == computed.chosen
+    assert bench.model.decode([one.token for one in computed.chosen]) == computed.text
+    assert all(dict(one.top)[one.token] == one.logprob <= 0 for one in computed.chosen)
+    events = bench.events()
+    assert [event.type for event in events] == ["node_start", "create", "hit", "lookups"]
+    assert isinstance(events[-1].body, Lookups)
+    (counted,) = events[-1].body.counts
+    assert (counted.hit, counted.miss, counted.bypassed) == (1, 1, 2)
