@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from ..audit import wording
-from ..producers.epoch import EpochMarker
 from ..producers.facts import make_fact, publish_fact
 from ..schemas.digests import require_digest
+from ..schemas.epochs import CORPUS_ID, require_epoch
 from ..schemas.errors import InvalidField
 from ..schemas.facts import EpochFact, Fact, FactBody, Tick, encode_fact
 from ..schemas.identity import DIMENSIONS
@@ -96,14 +96,16 @@ def body_of(kind: str, words: tuple[str, ...]) -> FactBody:
             remedy="`kvtrail facts publish --help` lists the kinds and their values.",
         ) from None  # fmt: skip
     if isinstance(made, EpochFact):
-        EpochMarker(made.epoch)
+        require_epoch(made.epoch)
     checked_where(getattr(made, "where", {}), f"{kind}.where")
     return made
 
 
 def checked_where(where: dict[str, str], field: str) -> dict[str, str]:
-    """`where` itself. Raises `InvalidField` for what is no dimension: nothing would ever agree with it."""
+    """`where` itself. Raises `InvalidField` for what is neither a dimension nor a corpus: nothing would agree."""
     for name, value in where.items():
+        if name == CORPUS_ID:
+            continue
         if name not in DIMENSIONS:
             near = difflib.get_close_matches(name, DIMENSIONS, 1)
             raise InvalidField(

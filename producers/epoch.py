@@ -9,15 +9,17 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from ..schemas.epochs import COMBINED, LONGEST
 from ..schemas.errors import InvalidField
 
-_EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MARKER = re.compile(r"\[epoch:([A-Za-z0-9][A-Za-z0-9._-]{0,63})\]\n")
+_EPOCH = re.compile(COMBINED)
+_MARKER = re.compile(rf"\[epoch:({COMBINED})\]\n")
 
 
 @dataclass(frozen=True, slots=True)
 class EpochMarker:
-    """The marker of one epoch, `[epoch:2026-11-29.1]` and a line feed.
+    """The marker of one epoch, `[epoch:2026-11-29.1]` and a line feed, or of the epochs of several scopes,
+    `[epoch:2026-11-29.1+tenant_id:2]`, as `schemas.epochs.combined` joins them.
 
     An epoch is up to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit: nothing in
     it can close the bracket or be taken for the prompt. Raises `InvalidField`.
@@ -26,7 +28,7 @@ class EpochMarker:
     epoch: str
 
     def __post_init__(self) -> None:
-        if not _EPOCH.fullmatch(self.epoch):
+        if len(self.epoch) > LONGEST or not _EPOCH.fullmatch(self.epoch):
             raise InvalidField(
                 "is no epoch.", field="epoch", remedy="Use up to 64 letters, digits, dots, dashes and underscores."
             )
@@ -43,4 +45,4 @@ class EpochMarker:
     def of(cls, prompt: str) -> Self | None:
         """The marker at the very front of a prompt; None where there is none. Further in it means nothing."""
         found = _MARKER.match(prompt)
-        return cls(found.group(1)) if found else None
+        return cls(found.group(1)) if found and len(found.group(1)) <= LONGEST else None

@@ -17,10 +17,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from ..schemas.config import KafkaConfig
+from ..schemas.epochs import require_epoch
 from ..schemas.errors import BrokerError
 from ..schemas.facts import EpochFact, Fact, FactBody, TemplateFact, decode_fact, encode_fact
 from ..schemas.topics import FACTS
-from .epoch import EpochMarker
 from .kafka_client import connection
 
 TIMEOUT_S = 10.0
@@ -55,11 +55,12 @@ def epoch_bumped(
     effective_at_us: int | None = None,
     source: str = "",
 ) -> Fact:
-    """Entries that agree with `where` (dimension -> value; none: all) and carry an earlier epoch are out.
+    """Entries that agree with `where` (dimension -> value; none: all) and carry an earlier epoch are out. `corpus_id`
+    may stand there too: every revision of that corpus.
 
     Raises `InvalidField` for an epoch that no marker can carry.
     """
-    EpochMarker(epoch)
+    require_epoch(epoch)
     body = EpochFact(epoch=epoch, where=dict(where or {}), why=why)
     return make_fact(body, effective_at_us=effective_at_us, source=source)
 

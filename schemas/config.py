@@ -105,6 +105,16 @@ def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+class EpochConfig(Section):
+    """The epoch at the front of every prompt, for prompt assemblers. `value`: the fleet's, empty: none. `scopes`: of
+    parts of it, as `"tenant_id=contoso" = "2"`. `follow`: take bumps from the fact stream as they come; what is set
+    here holds until the first one."""
+
+    value: str = ""
+    scopes: dict[str, str] = {}
+    follow: bool = False
+
+
 class AgentConfig(Section):
     """The agent of a host. `socket`: where engines find it; empty: `agent.sock` in the state directory. Its own user,
     root and `users` may publish, and with `group` also whoever that group's rights let open the socket.
@@ -217,6 +227,7 @@ class Config(Section):
     clickhouse: ClickHouseConfig = ClickHouseConfig()
     publisher: PublisherConfig = PublisherConfig()
     agent: AgentConfig = AgentConfig()
+    epoch: EpochConfig = EpochConfig()
     judging: JudgingConfig = JudgingConfig()
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()
