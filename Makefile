@@ -17,13 +17,13 @@ test: install ## everything the tests need, then the tests (ARGS="-k name")
 lint: install ## ruff, mypy, import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=.venv/typing $(BIN)/mypy -p kvtrail && $(BIN)/lint-imports
 bench: install ## measured budgets
-	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__%,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
+	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__% benchmarks/pipeline.py,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
 bench-publisher: install ## what publishing costs an engine
 	@$(BIN)/python -m kvtrail.benchmarks.publisher $(ARGS)
 bench-pipeline: install ## from publish to queryable finding, against a floor that only stores
 	@$(BIN)/python -m kvtrail.benchmarks.pipeline $(ARGS)
-chaos: install ## kill a producer hundreds of times and account for every event (ARGS="--kills 50")
-	@$(BIN)/python -m kvtrail.tests.producers.chaos $(ARGS)
+chaos: install ## kill broker, store and workers under load, compare with an undisturbed run (ARGS="--seed 2", "--producers")
+	@$(BIN)/python -m kvtrail.tests.chaos $(ARGS)
 mutation: install ## small faults in the judging core, one at a time: do the tests see them? (ARGS="--sample 500")
 	@$(BIN)/python -m kvtrail.tests.mutation $(ARGS)
 lock: install ## constraints.txt anew (UPGRADE=--upgrade for newer versions)

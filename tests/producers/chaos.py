@@ -22,6 +22,11 @@ from .test_kills import account, live
 @click.option("--longest", default=0.6, show_default=True, help="Seconds of the longest life.")
 def main(kills: int, seed: int, longest: float) -> None:
     """Print the account."""
+    sys.exit(account_for(kills, seed, longest))
+
+
+def account_for(kills: int, seed: int, longest: float = 0.6) -> int:
+    """Print the account; the exit status."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -36,13 +41,13 @@ def main(kills: int, seed: int, longest: float) -> None:
             found = account(decode((folder / "history.jsonl").read_bytes().splitlines()), lives)
         except AssertionError as error:
             click.echo(f"the account does not add up: {error}", err=True)
-            sys.exit(1)
+            return 1
         left = len(list((folder / "spool").glob("*/*")))
     click.echo(
         f"{kills} kills: accepted {found.accepted}, received {found.received}, declared missing {found.missing}, "
         f"lost {found.lost}, out of order 0, folders left {left}"
     )
-    sys.exit(1 if found.lost or left else 0)
+    return 1 if found.lost or left else 0
 
 
 if __name__ == "__main__":
