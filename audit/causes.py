@@ -17,7 +17,7 @@ GAP_CAUSES = frozenset({"STREAM_GAP", "SEQUENCE_RESET"})
 HARMLESS = GAP_CAUSES | {
     "UNATTRIBUTED_HIT", "UNREPORTED_REUSE", "ALLOWED_STALENESS", "KEY_CLIENT_CONTROLLED", "KEY_DRIFT",
     "KEY_UNDERSPECIFIED", "KEY_MISMATCH", "PLACE_CONFLICT", "CACHING_FORBIDDEN", "PREFIX_PROBING",
-    "INVALIDATE_FAILED", "LATE_FACT", "RETENTION_TOO_SHORT",
+    "INVALIDATE_FAILED", "LATE_FACT", "RETENTION_TOO_SHORT", "ISOLATION_NOT_ENFORCED", "CHECK_INCONCLUSIVE",
 }  # fmt: skip
 """Causes that do not say by themselves that a request was answered from a wrong entry."""
 
@@ -36,6 +36,10 @@ _NAMES = {
     "HIT_UNKNOWN_ENTRY": "hit on an unknown entry",
     "KEY_UNDERSPECIFIED": "underspecified key",
     "KEY_CLIENT_CONTROLLED": "client-controlled key",
+    "SPOT_CHECK_FAILED": "failed spot check",
+    "BYPASS_DIFF_IMPLICATED": "answer that depends on the cache",
+    "ISOLATION_NOT_ENFORCED": "isolation not enforced",
+    "CHECK_INCONCLUSIVE": "checks without a result",
 }
 
 
@@ -55,6 +59,7 @@ _REKEY = (
     "this key leaves out {dimensions}."
 )
 _AFFECTED = "Go through the answers that were given: `kvtrail findings --cause {cause} --json` lists the requests."
+_SEE_KEY = "See whether the key or the bytes are at fault, and whom else it reached: `kvtrail investigate --key KEY`."
 _INVALIDATE = "Invalidate key {key} in store {store}, and check that the outcome is done, not refused or partial."
 _MOST_STEPS = 3
 
@@ -119,6 +124,18 @@ _ADVICE: dict[str, Advice] = {
     "INCOMPLETE_ENTRY": Advice(happened="{requester} was served an answer that had not been finished."),
     "AGE_EXCEEDED": Advice(happened="{requester} was served an entry older than its maximum age."),
     "KEY_UNDERSPECIFIED": _LATENT,
+    "CANARY_MISMATCH": Advice(
+        happened="The answer to {requester} shows the canary of {creator}: entry {key} in store {store} is not theirs.",
+        steps=(_UNREACH, _SEE_KEY, _AFFECTED),
+    ),
+    "SPOT_CHECK_FAILED": Advice(
+        happened="Computed again, entry {key} in store {store} is not what the tokens and weights of {requester} give.",
+        steps=(_INVALIDATE, _SEE_KEY, _AFFECTED),
+    ),
+    "BYPASS_DIFF_IMPLICATED": Advice(
+        happened="{requester} is answered differently with and without the cache, and entry {key} is the difference.",
+        steps=(_INVALIDATE, _SEE_KEY, _AFFECTED),
+    ),
 }
 
 

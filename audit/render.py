@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ..schemas.dimensions import Severity
-from ..schemas.events import Commit, Create, Event, Expire, Hit, Invalidate, NodeStart
+from ..schemas.events import Check, Commit, Create, Event, Expire, Hit, Invalidate, NodeStart
 from ..schemas.findings import Finding
 from . import wording
 from .causes import cause_name
@@ -105,6 +105,12 @@ def details(event: Event) -> list[str]:
         found += [f"scope={body.scope}"] if body.scope != "entry" else []
         found += [f"cause={wording.column(body.cause)}"] if body.cause else []
         found += [f"outcome={body.outcome}"] if body.outcome != "done" else []
+    elif isinstance(body, Check):
+        found += [f"check={body.check}", f"result={body.result}"]
+        found += [f"expected={wording.column(body.expected)}"] if body.expected else []
+        found += [f"observed={wording.column(body.observed)}"] if body.observed else []
+        found += [f"reused={body.reused_tokens}"] if body.reused_tokens is not None else []
+        found += [f"diverged_at={body.first_divergence}"] if body.first_divergence is not None else []
     elif isinstance(body, Commit):
         found += [f"bytes={body.bytes}"] if body.bytes is not None else []
     elif isinstance(body, NodeStart):

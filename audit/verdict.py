@@ -6,9 +6,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from ..schemas.dimensions import Severity
-from ..schemas.events import Create, Hit
+from ..schemas.events import Check, Create, Hit
 from ..schemas.findings import Finding, Party
 from .causes import HARMLESS, IDENTITY_CAUSES, Advice, advice, cause_name
+from .checked import CHECK_CAUSES, check_sentences, entry_of, failed_checks
 from .comparing import DECISIVE, decided, differing_titles
 from .history import History, Meeting
 from .incidents import CHOSEN_KEYS, Incident
@@ -55,15 +56,16 @@ def was_served(history: History, finding: Finding) -> bool:
     """Whether the finding is about a hit: somebody was answered from the entry."""
     for row in history.rows:
         if row.event.id == finding.subject:
-            return isinstance(row.event.body, Hit) and finding.cause not in HARMLESS
-    return finding.requester is not None and finding.reused_tokens > 0 and finding.cause not in HARMLESS
+            return isinstance(row.event.body, Hit | Check) and finding.cause not in HARMLESS
+    reused = finding.reused_tokens > 0 or finding.cause in CHECK_CAUSES
+    return finding.requester is not None and reused and finding.cause not in HARMLESS
 
 
 def _guilty(history: History, finding: Finding, *, served: bool) -> Verdict:
     told = advice(finding.cause, served)
-    fields = _fields(finding)
+    fields = _fields(history, finding)
     incident = next((one for one in history.incidents if one.cause_id == finding.cause_id), None)
-    happened = [told.happened.format_map(fields), *_details(finding, served)]
+    happened = [told.happened.format_map(fields), *_details(finding, served), *check_sentences(history)]
     if incident is not None and served:
         happened.append(_reach(incident))
     question, asked = history.question, finding.requester
@@ -86,15 +88,17 @@ def _guilty(history: History, finding: Finding, *, served: bool) -> Verdict:
     )
 
 
-def _fields(finding: Finding) -> dict[str, str]:
+def _fields(history: History, finding: Finding) -> dict[str, str]:
+    entry = entry_of(history, finding)
+
     def tenant(party: Party | None) -> str:
         return name(party.tenant_id if party is not None else "")
 
     return {
         "requester": tenant(finding.requester),
         "creator": tenant(finding.creator),
-        "key": person_key(finding.key),
-        "store": name(finding.store, "(unnamed)"),
+        "key": person_key(finding.key if entry is None else entry.event.key) or "(unknown)",
+        "store": name(finding.store if entry is None else entry.event.store, "(unnamed)"),
         "dimensions": differing_titles(finding) or "nothing that is known",
         "node": name(finding.requester.node if finding.requester is not None else "", "the node"),
         "cause": finding.cause,
@@ -196,6 +200,7 @@ def _not_guilty(history: History) -> Verdict:
         if one.status == "open" and one.requester is not None
     ]
     evidence = tuple(dict.fromkeys(line for one in (*retracted, *quiet) for line in _evidence(one)))
+    happened += check_sentences(history)
     doubts = [*_doubts(history), *history.unseen]
     if history.meetings:
         happened.append(_coverage_sentence(history))
@@ -229,6 +234,8 @@ def _doubts(history: History) -> list[str]:
     undecided = sum(not decided(meeting.creator.identity, meeting.hit.identity) for meeting in met if meeting.creator)
     differing = _distinct(side.title for one in met for side in one.dimensions if side.relation == "differs")
     doubts: list[str] = []
+    if failed := failed_checks(history):
+        doubts.append(f"{plural(len(failed), 'check')} failed, and no finding of it stands.")
     if alone:
         doubts.append(f"The creator is unknown for {number(alone)} of {plural(hits, 'hit')}.")
     if differing:
