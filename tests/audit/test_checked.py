@@ -9,7 +9,7 @@ from kvtrail.judging.offline import judge_history
 from kvtrail.schemas.events import Check, Event
 from kvtrail.schemas.findings import Finding
 
-from .samples import CONTOSO, CREATE, INCIDENT, KEY, NORTHWIND, OWN_HIT, STORE, WRONG_HIT, event, renamed
+from .samples import CONTOSO, CREATE, INCIDENT, KEY, NORTHWIND, OWN_HIT, STORE, event, renamed
 
 CANARY = event(
     1, "14:20:11", Check(check="canary", result="fail", expected="contoso", observed="northwind"), None,
