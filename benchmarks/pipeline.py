@@ -1,0 +1,316 @@
+"""The whole pipeline, from publishing to a finding that can be queried, beside a floor that only stores.
+
+Run `python -m kvtrail.benchmarks.pipeline`, or `make bench-pipeline ARGS="--events 200000"`. One run, on a broker and
+a ClickHouse engine of its own:
+
+1. sustained: a simulated fleet's log is sent as fast as it goes while detectors, sink and resolver follow, until
+   every event and every finding can be queried;
+2. latency: the rest of the log at half that rate; for each finding, the time from sending the record that it came of
+   until a query returns it;
+3. floor: the same topic read again from its beginning and the same rows inserted in the same batches into an engine as
+   new, nothing else running;
+4. publisher: what the real publisher costs for an event, in a process of its own, measured last.
+
+Whatever came out is compared with one undisturbed judgement of the same log; a difference ends the run with status 1.
+"""
+
+import asyncio
+import json
+import logging
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+from msgspec import Struct, structs
+
+from ..producers import LifecyclePublisher
+from ..schemas.config import Config, DetectorConfig, KafkaConfig, LocalConfig, SinkConfig
+from ..store import queries
+from ..store.client import Client, connect
+from ..store.migrate import migrate
+from ..streams.topics import ensure_topics
+from . import feed, floor, traffic
+from .pipeline_watch import Latency, Progress, settled
+from .publisher_peers import IDENTITY, KEYS
+from .rig import Rig, Use
+
+SHARE = 0.7
+"""Of the events, for the sustained rate; the rest is for latency."""
+PUBLISHED = 200_000
+BUDGET_RATIO, BUDGET_P99_S = 0.6, 2.0
+
+
+class Tier(Struct):
+    """Processor time for an event, microseconds, while the rate was sustained; the largest resident memory, MB."""
+
+    cpu_us: float
+    peak_mb: float
+
+
+class Result(Struct):
+    """One run. Rates are events a second; latencies are seconds from sending to being queryable."""
+
+    events: int
+    records: int
+    bytes_per_event: float
+    findings: int
+    sustained: float
+    floor: float
+    ratio: float
+    floor_cpu_us: float
+    floor_store_cpu_us: float
+    half_rate: float
+    latency_p50_s: float
+    latency_p99_s: float
+    latency_max_s: float
+    latencies: int
+    tiers: dict[str, Tier]
+    wrong: list[str]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What is measured."""
+
+    events: int
+    faults: int
+    seed: int
+    envelope: int
+    detectors: int
+    compression: str
+    batch_rows: int
+    batch_wait_s: float
+
+
+async def measure(folder: Path, options: Options) -> Result:
+    """Every phase, in order."""
+    log = folder / "log"
+    _say("making the log")
+    fast, slow = traffic.write(
+        log, events=options.events, faults=options.faults, seed=options.seed, envelope=options.envelope,
+        shares=(SHARE, 1.0),
+    )  # fmt: skip
+    kafka = KafkaConfig.model_validate({"compression": options.compression})
+    config = Config(
+        deployment="bench", kafka=kafka, local=LocalConfig(directory=folder),
+        sink=SinkConfig(batch_rows=options.batch_rows, batch_wait_s=options.batch_wait_s),
+    )  # fmt: skip
+    with Rig(folder, config) as rig:
+        await ensure_topics(rig.config.kafka)
+        rig.store("store")
+        with connect(rig.config.clickhouse) as client:
+            migrate(client, rig.config)
+            await _workers(rig, options.detectors)
+            async with Progress(rig.config) as progress:
+                sustained = await _sustained(rig, client, progress, log, fast)
+                latency = await _latency(rig, client, progress, log, slow, sustained.rate / 2)
+            _say("comparing")
+            expected = await traffic.judge(rig.config)
+            wrong = _wrong(client, expected, fast.events + slow.events)
+        peaks = {name: use.peak_mb for name, use in rig.use().items()}
+        for name in [name for name in peaks if name != "broker"]:
+            rig.stop(name)
+        rig.store("floor-store")
+        with connect(rig.config.clickhouse) as client:
+            migrate(client, rig.config)
+        base, base_store_s = await _floor(rig, folder)
+        published = await _publisher(rig, folder)
+    latencies = latency.of(expected)
+    rate = base.events / (base.ended - base.began)
+    tiers = {
+        name: Tier(cpu_us=sustained.cpu_s.get(name, 0.0) / fast.events * 1e6, peak_mb=peaks[name]) for name in peaks
+    } | {
+        "feeder": Tier(cpu_us=sustained.fed.cpu_s / fast.events * 1e6, peak_mb=sustained.fed.peak_mb),
+        "publisher": Tier(cpu_us=published.cpu_s / PUBLISHED * 1e6, peak_mb=published.peak_mb),
+        "floor": Tier(cpu_us=base.cpu_s / base.events * 1e6, peak_mb=base.peak_mb),
+    }
+    if not latencies:
+        wrong.append("no finding came of the latency phase")
+    return Result(
+        events=fast.events + slow.events, records=slow.end, bytes_per_event=fast.bytes / fast.events,
+        findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
+        floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
+        half_rate=sustained.rate / 2, latency_p50_s=_quantile(latencies, 0.5), latency_p99_s=_quantile(latencies, 0.99),
+        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), tiers=tiers, wrong=wrong,
+    )  # fmt: skip
+
+
+async def _workers(rig: Rig, detectors: int) -> None:
+    _say("starting the workers")
+    config, names = rig.config, [f"detector-{n}" for n in range(detectors)]
+    for name in names:
+        rig.config = config.model_copy(update={"detector": DetectorConfig(instance=name)})
+        rig.worker(name, "detect")
+    rig.config = config
+    rig.worker("sink", "sink")
+    rig.worker("resolver", "resolve")
+    rig.ready([*names, "sink", "resolver"])
+    await settled(rig, names)
+
+
+class Sustained(Struct):
+    """The first phase: events a second until everything was queryable, and each process' processor time."""
+
+    rate: float
+    cpu_s: dict[str, float]
+    fed: feed.Fed
+
+
+async def _sustained(rig: Rig, client: Client, progress: Progress, log: Path, part: traffic.Part) -> Sustained:
+    _say(f"sustained rate: {part.events:,} events in {part.end - part.first:,} records")
+    out = rig.directory / "fast"
+    before = rig.use()
+    child = rig.function("feeder", "feed", log, part.first, part.end, 0, out)
+    done_at = await progress.follow(client, part.events, feeder=child)
+    after = rig.use()
+    rig.stop("feeder")
+    fed = feed.account(out)
+    cpu_s = {name: use.cpu_s - before[name].cpu_s for name, use in after.items() if name in before}
+    return Sustained(part.events / (done_at - fed.began), cpu_s, fed)
+
+
+async def _latency(
+    rig: Rig, client: Client, progress: Progress, log: Path, part: traffic.Part, rate: float
+) -> Latency:  # fmt: skip
+    _say(f"latency: {part.events:,} events at {rate:,.0f} a second")
+    out, latency = rig.directory / "slow", Latency(client)
+    before = int(client.query("SELECT count() AS n FROM events")[0]["n"])
+    child = rig.function("feeder", "feed", log, part.first, part.end, rate, out)
+    looking = asyncio.create_task(latency.look())
+    await progress.follow(client, before + part.events, feeder=child)
+    await latency.stop(looking)
+    rig.stop("feeder")
+    latency.fed = feed.account(out)
+    return latency
+
+
+async def _floor(rig: Rig, folder: Path) -> tuple[floor.Floor, float]:
+    _say("floor")
+    out = folder / "floor"
+    before = rig.use()["floor-store"].cpu_s
+    child = rig.function("floor", "floor", out)
+    while child.running:
+        await asyncio.sleep(0.1)
+    if child.returncode:
+        raise child.death()
+    return floor.account(out), rig.use()["floor-store"].cpu_s - before
+
+
+async def _publisher(rig: Rig, folder: Path) -> Use:
+    _say("publisher")
+    out = folder / "publisher"
+    child = rig.function("publisher", "pipeline", out)
+    while child.running:
+        await asyncio.sleep(0.1)
+    if child.returncode:
+        raise child.death()
+    cpu_s, peak_mb = json.loads(out.read_text())
+    return Use(cpu_s, peak_mb)
+
+
+def _wrong(client: Client, expected: traffic.Expected, events: int) -> list[str]:
+    """What the store has that it should not, or lacks."""
+    wrong: list[str] = []
+    stored = int(client.query("SELECT count() AS n FROM events")[0]["n"])
+    if stored != events:
+        wrong.append(f"{stored} events are stored, {events} were sent")
+    twice = queries.DUPLICATES.run(client)
+    if twice:
+        wrong.append(f"{len(twice)} events are stored more than once")
+    found = {one.id: one for one in queries.FINDINGS_CURRENT.run(client, status="", limit=1_000_000)}
+    for name in sorted(expected.final.keys() | found.keys()):
+        if expected.final.get(name) != found.get(name):
+            wrong.append(f"finding {name} differs from an undisturbed judgement")
+    return wrong
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+def _say(what: str) -> None:
+    click.echo(f"[{time.strftime('%H:%M:%S')}] {what}", err=True)
+
+
+def main(out: str) -> None:
+    """The publisher's own process: events through the real publisher, and what they cost it."""
+    from ..schemas.config import PublisherConfig, load_config
+
+    config = load_config()
+    publisher = LifecyclePublisher.to_kafka("bench", config.kafka, PublisherConfig(max_events=20_000))
+    publisher.node_start([])
+    publisher.flush(30)
+    before = time.process_time()
+    for n in range(PUBLISHED):
+        publisher.hit(KEYS[n % 512], IDENTITY, store="kv", tier="nvme", reused_tokens=8992, request_id="r1")
+        if n % 5_000 == 4_999:
+            publisher.flush(30)
+    publisher.flush(30)
+    cpu_s = time.process_time() - before
+    lost = PUBLISHED + 1 - publisher.stats().sent
+    publisher.close()
+    if lost:
+        sys.exit(f"{lost} events were not sent")
+    Path(out).write_text(json.dumps([cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+
+
+def table(result: Result, options: Options) -> str:
+    """The result for people."""
+    met = {True: "met", False: "MISSED"}
+    lines = [
+        f"{result.events:,} events in {result.records:,} records, {result.bytes_per_event:.0f} bytes an event, "
+        f"{result.findings:,} findings, {options.detectors} detector(s), compression {options.compression}",
+        f"  sustained, all queryable {result.sustained:>10,.0f} events/s",
+        f"  floor, only stored       {result.floor:>10,.0f} events/s",
+        f"  ratio                    {result.ratio:>10.2f}      (budget {BUDGET_RATIO}: "
+        f"{met[result.ratio >= BUDGET_RATIO]})",
+        f"  latency at {result.half_rate:,.0f} events/s, {result.latencies} findings: "
+        f"p50 {result.latency_p50_s:.2f} s, "
+        f"p99 {result.latency_p99_s:.2f} s, max {result.latency_max_s:.2f} s",
+        f"                                         (budget p99 {BUDGET_P99_S:g} s: "
+        f"{met[result.latency_p99_s <= BUDGET_P99_S]})",
+        f"  {'process':<14}{'us of CPU an event':>20}{'peak MB':>10}",
+    ]
+    for name, tier in sorted(result.tiers.items(), key=lambda pair: -pair[1].cpu_us):
+        lines.append(f"  {name:<14}{tier.cpu_us:>20.2f}{tier.peak_mb:>10.0f}")
+    lines.append(f"  {'floor-store':<14}{result.floor_store_cpu_us:>20.2f}")
+    lines.append("  correct" if not result.wrong else "  WRONG: " + "; ".join(result.wrong[:5]))
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--events", default=400_000, show_default=True, help="Events of the simulated fleet.")
+@click.option("--faults", default=400, show_default=True, help="Faults among them.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--envelope", default=256, show_default=True, help="Events in an envelope, at most.")
+@click.option("--detectors", default=1, show_default=True, help="Detector workers.")
+@click.option("--compression", default="none", show_default=True, help="Of every producer: none, zstd, gzip, snappy.")
+@click.option("--batch-rows", default=SinkConfig().batch_rows, show_default=True, help="Rows of one insert.")
+@click.option("--batch-wait-s", default=SinkConfig().batch_wait_s, show_default=True, help="Longest wait of a batch.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Write the result there.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Work in this folder and leave it.")
+def command(out: Path | None, keep: Path | None, **values: object) -> None:
+    """Measure and print."""
+    logging.getLogger("kvtrail").setLevel(logging.ERROR)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    options = Options(**values)  # type: ignore[arg-type]  # click's names are the fields
+    with tempfile.TemporaryDirectory(prefix="kvtrail-bench-") as name:
+        folder = keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = asyncio.run(measure(folder, options))
+    click.echo(table(result, options))
+    if out is not None:
+        out.write_text(json.dumps({**structs.asdict(options), **json.loads(_json(result))}, indent=1) + "\n")
+    sys.exit(bool(result.wrong))
+
+
+def _json(result: Result) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(result)
+
+
+if __name__ == "__main__":
+    command()

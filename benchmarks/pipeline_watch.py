@@ -1,0 +1,137 @@
+"""Watching the pipeline from outside: when everything is queryable, and how long each finding took."""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from ..cli.local.processes import Child
+from ..producers.kafka_client import connection
+from ..schemas.config import Config
+from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
+from ..store.client import Client
+from ..streams.detector import GROUP as DETECTORS
+from ..streams.sink import GROUP as SINKS
+from .feed import Fed
+from .rig import READY_S, Rig
+from .traffic import Expected, Revision
+
+LOOK_S = 0.1
+STUCK_S = 120.0
+
+
+class Progress:
+    """Where the groups stand, by what they have committed."""
+
+    def __init__(self, config: Config) -> None:
+        self._partitions = config.kafka.partitions
+        self._consumer = AIOKafkaConsumer(**connection(config.kafka), group_id=None, enable_auto_commit=False)
+        self._admin = AIOKafkaAdminClient(**connection(config.kafka))
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        await self._admin.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._consumer.stop()
+        await self._admin.close()
+
+    async def follow(self, client: Client, events: int, *, feeder: Child) -> float:
+        """Returns when so many events are stored and nothing is left to judge or to store: the unix time at which a
+        query returned something new for the last time. Raises `RuntimeError` where nothing moves any more."""
+        last, changed = (-1, -1), time.time()
+        while True:
+            counted = await asyncio.to_thread(_counts, client)
+            if counted != last:
+                last, changed = counted, time.time()
+            elif time.time() - changed > STUCK_S:
+                raise RuntimeError(f"nothing has moved for {STUCK_S:g} s: {counted[0]} of {events} events are stored")
+            elif feeder.returncode:
+                raise feeder.death()
+            elif counted[0] >= events and feeder.returncode == 0 and await self._done():
+                return changed
+            await asyncio.sleep(LOOK_S)
+
+    async def _done(self) -> bool:
+        # Detectors first: what they find is then part of what the sinks have to store.
+        return await self._committed(DETECTORS, LIFECYCLE) and all(
+            [await self._committed(SINKS, topic) for topic in (LIFECYCLE, FINDINGS, FACTS)]
+        )
+
+    async def _committed(self, group: str, topic: str) -> bool:
+        tps = [TopicPartition(topic, each) for each in range(1 if topic == FACTS else self._partitions)]
+        ends = await self._consumer.end_offsets(tps)
+        found = await self._admin.list_consumer_group_offsets(group, partitions=tps)
+        return all(end == 0 or (tp in found and found[tp].offset >= end) for tp, end in ends.items())
+
+
+def _counts(client: Client) -> tuple[int, int]:
+    [row] = client.query("SELECT (SELECT count() FROM events) AS events, (SELECT count() FROM findings) AS findings")
+    return int(row["events"]), int(row["findings"])
+
+
+class Latency:
+    """Notes when a query returns each revision of a finding for the first time."""
+
+    def __init__(self, client: Client) -> None:
+        self.fed: Fed | None = None
+        self._client = client
+        self._seen: dict[Revision, float] = {}
+        self._since = "1970-01-01 00:00:00"
+        self._stopping = False
+        self._take()
+        self._before = set(self._seen)
+
+    async def look(self) -> None:
+        """Until `stop`."""
+        while not self._stopping:
+            await asyncio.to_thread(self._take)
+            await asyncio.sleep(LOOK_S / 2)
+
+    async def stop(self, looking: "asyncio.Task[None]") -> None:
+        """One last look."""
+        self._stopping = True
+        await looking
+        self._take()
+
+    def _take(self) -> None:
+        rows = self._client.query(
+            "SELECT id, revision, toString(inserted_at - 1) AS since FROM findings "
+            "WHERE inserted_at > toDateTime64({since:String}, 3, 'UTC') ORDER BY inserted_at",
+            {"since": self._since},
+        )
+        now = time.time()
+        for row in rows:
+            self._seen.setdefault((str(row["id"]), int(row["revision"])), now)
+            self._since = str(row["since"])
+
+    def of(self, expected: Expected) -> list[float]:
+        """Seconds from sending the record that a revision came of to its being queryable."""
+        assert self.fed is not None
+        sent = {(partition, offset): at for partition, offset, at in self.fed.sent}
+        return [
+            at - sent[origin]
+            for revision, at in self._seen.items()
+            if revision not in self._before and (origin := expected.origin.get(revision)) in sent
+        ]
+
+
+async def settled(rig: Rig, detectors: list[str]) -> None:
+    """Return once the partitions are spread over all of these workers. Raises `RuntimeError` in time."""
+    end = time.monotonic() + READY_S
+    while True:
+        owned: list[set[object]] = []
+        for name in detectors:
+            assigned = [line["partitions"] for line in rig.lines(name) if line["message"] == "assigned"]
+            owned.append(set(assigned[-1]) if assigned and isinstance(assigned[-1], list) else set())
+        if all(owned) and sum(map(len, owned)) == rig.config.kafka.partitions == len(set().union(*owned)):
+            return
+        if time.monotonic() > end:
+            raise RuntimeError(f"the partitions were not spread over {', '.join(detectors)} in time")
+        await asyncio.sleep(0.2)
