@@ -115,6 +115,15 @@ class EpochConfig(Section):
     follow: bool = False
 
 
+class CanaryConfig(Section):
+    """Canaries. `keys`: `id:secret` words, the current one first, then those that cached prefixes may still carry;
+    better in `keys_file`, one a line. `tenants`: those to recognise from the start."""
+
+    keys: SecretStr = SecretStr("")
+    keys_file: Path | None = None
+    tenants: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+
+
 class AgentConfig(Section):
     """The agent of a host. `socket`: where engines find it; empty: `agent.sock` in the state directory. Its own user,
     root and `users` may publish, and with `group` also whoever that group's rights let open the socket.
@@ -228,6 +237,7 @@ class Config(Section):
     publisher: PublisherConfig = PublisherConfig()
     agent: AgentConfig = AgentConfig()
     epoch: EpochConfig = EpochConfig()
+    canary: CanaryConfig = CanaryConfig()
     judging: JudgingConfig = JudgingConfig()
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()
@@ -295,6 +305,9 @@ def _with_secrets(config: Config) -> Config:
     if store.password_file is not None:
         secret = _secret(store.password_file, "clickhouse.password_file")
         config = config.model_copy(update={"clickhouse": store.model_copy(update={"password": secret})})
+    if config.canary.keys_file is not None:
+        secret = _secret(config.canary.keys_file, "canary.keys_file")
+        config = config.model_copy(update={"canary": config.canary.model_copy(update={"keys": secret})})
     if serve.token_file is not None:
         secret = _secret(serve.token_file, "serve.token_file")
         config = config.model_copy(update={"serve": serve.model_copy(update={"token": secret})})

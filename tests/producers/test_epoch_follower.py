@@ -1,5 +1,6 @@
 """Epochs from a real broker's fact stream: read whole at the start, followed as they come, kept while it is away."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from kvtrail.producers.epoch_follower import EpochFollower
 from kvtrail.producers.epochs import epoch_source
 from kvtrail.producers.facts import epoch_bumped, publish_fact, publish_facts, template_published
 from kvtrail.schemas.config import Config, EpochConfig, KafkaConfig
+from kvtrail.streams.topics import ensure_topics
 
 pytestmark = pytest.mark.kafka
 
@@ -40,10 +42,6 @@ def test_what_was_published_before_the_start_holds_and_what_comes_after_is_follo
 
 
 def test_the_last_epoch_known_holds_while_the_broker_is_away(broker: KafkaBroker) -> None:
-    import asyncio
-
-    from kvtrail.streams.topics import ensure_topics
-
     asyncio.run(ensure_topics(broker.config))
     publish_fact(broker.config, epoch_bumped("7"))
     with EpochFollower(broker.config) as source:
