@@ -180,13 +180,18 @@ class SinkConfig(Section):
 
 class ResolverConfig(Section):
     """The worker that completes events which know only a request id. `window_s`: how long a request is kept from its
-    first record on, by the broker's clock; at most `limit` contexts and events wait in a partition."""
+    first record on, by the broker's clock; at most `limit` contexts and events wait in a partition. `metrics_port`,
+    `refused_in_a_row` and `refused_share`: as the detector's."""
 
     instance: str = Field("resolver-0", pattern=r"^[A-Za-z0-9._-]+$")
     window_s: float = Field(900.0, gt=0)
     limit: int = Field(100_000, ge=1)
 
 
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = Field(None, ge=0, le=65535)
+    refused_in_a_row: int = Field(200, ge=0)
+    refused_share: float = Field(0.5, ge=0, le=1)
 class RetentionConfig(Section):
     """How long things are kept. `longest_ttl_s` is the longest cache TTL in use; retention outlasts it by `factor`."""
 

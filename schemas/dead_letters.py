@@ -5,7 +5,7 @@ import base64
 import msgspec
 from msgspec import Struct
 
-from .errors import BadInput
+from .errors import BadInput, UndecodableRecord
 
 
 class DeadLetter(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -40,7 +40,7 @@ def dead_letter(
     error: BadInput, raw: bytes, *, topic: str, partition: int, offset: int, stage: str, at_us: int,
     lane: tuple[str, str, str] = ("", "", ""), seq: int | None = None, index: int | None = None,
 ) -> DeadLetter:  # fmt: skip
-    """The dead letter for `error`, raised at `stage` (`decode`, `insert`) over these bytes."""
+    """The dead letter for `error`, raised at `stage` (`decode`, `judge`, `insert`, `resolve`) over these bytes."""
     node, incarnation, home = lane
     return DeadLetter(
         topic=topic, partition=partition, offset=offset, stage=stage, code=error.code, field=error.field,
@@ -58,5 +58,12 @@ def encode_dead_letter(letter: DeadLetter) -> bytes:
 
 
 def decode_dead_letter(raw: bytes) -> DeadLetter:
-    """A dead letter from its JSON; it was written by us, so what msgspec raises is a defect of ours."""
-    return _decoder.decode(raw)
+    """A dead letter from its JSON. Raises `UndecodableRecord`: anybody may write to a topic."""
+    try:
+        letter = _decoder.decode(raw)
+        base64.b64decode(letter.raw_base64, validate=True)
+    except (msgspec.DecodeError, ValueError):
+        raise UndecodableRecord(
+            "is no dead letter.", field="dead_letter", remedy="Only workers write to this topic."
+        ) from None
+    return letter

@@ -38,6 +38,8 @@ TRANSIENT_CODES = frozenset(
 """Timeouts, limits, memory, disk, keeper, overload: the same request may succeed later."""
 
 _UNKNOWN_DATABASE = 81
+_NO_SUCH_SCHEMA = frozenset({16, 60})
+"""No such column in the table, unknown table."""
 _NOT_ENOUGH_SPACE = 243
 
 INSERT_SETTINGS: Mapping[str, str] = {
@@ -52,6 +54,12 @@ class NoSuchDatabase(StoreRejected):
     """The configured database was never made."""
 
     code = "no_such_database"
+
+
+class SchemaMissing(StoreRejected):
+    """A table or column that this build writes to is not there: no row is at fault, a migration was not run."""
+
+    code = "schema_missing"
 
 
 class Client:
@@ -88,6 +96,8 @@ class Client:
                 proxy_path=url.path.strip("/"),
                 pool_mgr=self._direct,
                 dedicated_pool=self._direct is None,
+                # Over loopback, compressing costs both sides more than the bytes do (docs/decisions/0120).
+                compress="lz4" if self._direct is None else False,
             )
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
             self._let_go()
@@ -147,7 +157,7 @@ class Client:
         types = self._column_types(table)
         unknown = [name for name in names if name not in types]
         if unknown:
-            raise StoreRejected(
+            raise SchemaMissing(
                 f"has no column {', '.join(unknown)}.", field=table, remedy="Run this build's migrations first."
             )
         try:
@@ -247,6 +257,8 @@ def mapped(error: Exception, doing: str) -> StoreError:
         )
     if code == _UNKNOWN_DATABASE:
         return NoSuchDatabase(what, field="clickhouse.database", remedy="`kvtrail up` and `kvtrail init` make it.")
+    if code in _NO_SUCH_SCHEMA:
+        return SchemaMissing(what, field="clickhouse.database", remedy="Run this build's migrations: `kvtrail init`.")
     return StoreRejected(what, field="clickhouse", remedy="ClickHouse's own log has the details.")
 
 

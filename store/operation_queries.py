@@ -13,6 +13,7 @@ from .results import (
     Lag,
     LaneInterval,
     Latency,
+    LedgerRow,
     LookupTotal,
     Rate,
     Refusals,
@@ -153,6 +154,14 @@ STORED_UNTIL = Query(
     """SELECT if(count() = 0, -1, toInt64(max(k_offset))) AS last_offset, count() AS records, sum(n_events) AS events
 FROM evidence WHERE k_topic = {topic:String} AND k_partition = {partition:UInt32}""",
     partial(struct, kind=StoredUntil),
+)
+BATCHES_WITHIN = Query(
+    "batches_within",
+    "What the ledger holds of a range of offsets, by insert.",
+    """SELECT first_offset, last_offset, records, events, rejects, hash_xor FROM batches
+WHERE k_topic = {topic:String} AND k_partition = {partition:UInt32} AND first_offset >= {first_offset:UInt64}
+  AND last_offset <= {last_offset:UInt64} ORDER BY first_offset, last_offset""",
+    partial(struct, kind=LedgerRow),
 )
 BATCH_GAPS = Query(
     "batch_gaps",

@@ -44,6 +44,7 @@ from .finding_queries import (
 )
 from .operation_queries import (
     BATCH_GAPS,
+    BATCHES_WITHIN,
     DEAD_LETTER_COLUMNS,
     DEAD_LETTER_COUNTS,
     DEAD_LETTERS,
@@ -67,6 +68,7 @@ QUERIES: tuple[Query[Any], ...] = tuple(value for value in list(globals().values
 __all__ = [
     "APPENDED_BETWEEN",
     "BARRIERS",
+    "BATCHES_WITHIN",
     "BATCH_GAPS",
     "BLAST_RADIUS",
     "COVERAGE",

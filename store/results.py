@@ -190,6 +190,17 @@ class Coverage(Struct, frozen=True):
     known_creates: int
 
 
+class LedgerRow(Struct, frozen=True):
+    """One insert: its offsets, both included, how much it held, and its records' SHA-256 folded by XOR, in hex."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+    events: int
+    rejects: int
+    hash_xor: str
+
+
 class Gap(Struct, frozen=True):
     """Offsets between two batches that are not stored; transactional producers leave such holes by right."""
 

@@ -27,6 +27,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     intake: Intake
     limit: RefusalLimit | None = None
     """Of records that the store rejects."""
+    again: bool = False
+    """Somebody may have stored all or some of it before: this is a pending range."""
 
     @property
     def metadata(self) -> str:
@@ -104,7 +106,10 @@ class Cut:
             items.append(item)
             size += item.size
         first, last = self.pending or (items[0].record.offset, items[-1].record.offset)
-        return Batch(first=first, last=last, items=items, intake=self._intake, limit=self._store_limit)
+        return Batch(
+            first=first, last=last, items=items, intake=self._intake, limit=self._store_limit,
+            again=self.pending is not None,
+        )  # fmt: skip
 
     async def flush(
         self, commit: Callable[[int, str], Awaitable[None]], store: Callable[[Batch], Awaitable[None]]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ..schemas.dead_letters import DeadLetter, dead_letter
+from ..schemas.dead_letters import DeadLetter, dead_letter, decode_dead_letter
 from ..schemas.envelope import Batch, EnvelopeDecoder
 from ..schemas.errors import BadInput
 from ..schemas.facts import Fact, Tick, decode_fact
@@ -28,6 +28,7 @@ class Item(Struct, frozen=True, kw_only=True):
     drop: frozenset[int] = frozenset()
     finding: Finding | None = None
     fact: Fact | None = None
+    letter: DeadLetter | None = None
     letters: tuple[DeadLetter, ...] = ()
     size: int = 1
 
@@ -114,6 +115,27 @@ class FactsIntake:
 
     def rows(self, items: Sequence[Item]) -> rows.Rows:
         return rows.fact_rows((source_of(item.record), item.fact) for item in items if item.fact is not None)
+
+    def forget(self, item: Item) -> None:
+        pass
+
+
+OWN_STAGES = frozenset({"decode", "insert"})
+"""What the sink refuses itself; those letters are stored with the batch of the record they are about."""
+
+
+class DeadLettersIntake:
+    """Dead letters of the other workers, one a record. The sink's own are rows already."""
+
+    def take(self, record: Record) -> Item:
+        try:
+            letter = decode_dead_letter(record.value)
+        except BadInput as error:
+            return Item(record=record, letters=(letter_of(error, record, "decode"),))
+        return Item(record=record, letter=None if letter.stage in OWN_STAGES else letter)
+
+    def rows(self, items: Sequence[Item]) -> rows.Rows:
+        return rows.dead_letter_rows((source_of(item.record), item.letter) for item in items if item.letter is not None)
 
     def forget(self, item: Item) -> None:
         pass

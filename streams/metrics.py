@@ -28,13 +28,29 @@ Name = Literal[
     "kvtrail_detector_ticks_total",
     "kvtrail_detector_snapshot_bytes",
     "kvtrail_detector_snapshot_age_seconds",
+    "kvtrail_detector_unjudged_records_total",
+    "kvtrail_resolver_joined_total",
+    "kvtrail_resolver_expired_total",
+    "kvtrail_resolver_contradictions_total",
+    "kvtrail_resolver_waiting",
     "kvtrail_sink_rows_total",
     "kvtrail_sink_batches_total",
     "kvtrail_sink_dead_letters_total",
     "kvtrail_sink_insert_seconds",
     "kvtrail_sink_retries_total",
+    "kvtrail_sink_store_away_seconds",
+    "kvtrail_sink_changed_batches_total",
     "kvtrail_sink_longest_ttl_seconds",
     "kvtrail_sink_retention_alarms_total",
+    "kvtrail_notify_open_incidents",
+    "kvtrail_notify_notifications_total",
+    "kvtrail_notify_attempts_total",
+    "kvtrail_notify_waiting",
+    "kvtrail_notify_oldest_waiting_seconds",
+    "kvtrail_notify_historical_total",
+    "kvtrail_heartbeat_beats_total",
+    "kvtrail_heartbeat_age_seconds",
+    "kvtrail_heartbeat_latency_seconds",
 ]
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
@@ -65,8 +81,8 @@ METRICS: Mapping[Name, Metric] = {
         "gauge", "1 when `/readyz` would answer 200, else 0.", "`/readyz` says what is missing.", "worker",
     ),
     "kvtrail_records_total": _metric(
-        "counter", "Records processed: judged by a detector, stored by a sink.", "Standing still while "
-        "`kvtrail_lag_records` grows: read the worker's log.", "worker", "topic", "partition",
+        "counter", "Records processed: judged by a detector, stored by a sink, joined by a resolver.",
+        "Standing still while `kvtrail_lag_records` grows: read the worker's log.", "worker", "topic", "partition",
     ),
     "kvtrail_duplicates_total": _metric(
         "counter", "Events that had been seen before and were dropped.", "A steady rate is a producer that sends "
@@ -123,6 +139,27 @@ METRICS: Mapping[Name, Metric] = {
         "gauge", "Since the state was last saved, or last found unchanged.", "Much above `detector.snapshot_s`: saving "
         "fails, see the log; a restart would judge that much again.", "partition",
     ),
+    "kvtrail_detector_unjudged_records_total": _metric(
+        "counter", "Records left out because judging them failed twice in the same way: a defect of this build.",
+        "Any: `kvtrail dead-letter list --stage judge`; upgrade or roll back, then `kvtrail dead-letter replay`. Until "
+        "then their events are missing from every verdict, as a STREAM_GAP says.",
+    ),
+    "kvtrail_resolver_joined_total": _metric(
+        "counter", "Resolutions made: events that got their request's identity.",
+        "None while events lack an identity: see that gateways publish contexts under the same request ids.",
+    ),
+    "kvtrail_resolver_expired_total": _metric(
+        "counter", "Events given up without an identity: no context came within the window, or contexts contradict.",
+        "Rising: a gateway does not publish contexts, or later than `resolver.window_s`.",
+    ),
+    "kvtrail_resolver_contradictions_total": _metric(
+        "counter", "Contexts that contradict another one of their request.",
+        "Any: a request id is used twice, or by somebody else.",
+    ),
+    "kvtrail_resolver_waiting": _metric(
+        "gauge", "Contexts and events kept in the window of a partition.", "At `resolver.limit` the oldest are given "
+        "up: raise it, or shorten `resolver.window_s`.", "partition",
+    ),
     "kvtrail_sink_rows_total": _metric("counter", "Rows inserted.", "See `kvtrail_records_total`."),
     "kvtrail_sink_batches_total": _metric(
         "counter", "Batches stored.", "Many small ones cost ClickHouse parts: raise `sink.batch_wait_s`.",
@@ -137,6 +174,15 @@ METRICS: Mapping[Name, Metric] = {
         "counter", "Calls to the store that failed and were tried again.", "Rising: the store is away or overloaded; "
         "nothing is lost while the log is kept.",
     ),
+    "kvtrail_sink_store_away_seconds": _metric(
+        "gauge", "Since when the store has failed without a success between, seconds; 0 while it answers.",
+        "Alarm above a few minutes: the log keeps everything, but only for as long as its retention.",
+    ),
+    "kvtrail_sink_changed_batches_total": _metric(
+        "counter", "Batches that were sent again after a crash and decode otherwise than what is stored of them.",
+        "Any: this build decodes otherwise than the one before; the log names the range, of which some tables keep the "
+        "old rows. `kvtrail replay` shows what that changes.",
+    ),
     "kvtrail_sink_longest_ttl_seconds": _metric(
         "gauge", "The longest TTL or maximum age seen in a create since the start.", "Must stay below the shortest "
         "retention divided by `retention.factor`.",
@@ -144,6 +190,40 @@ METRICS: Mapping[Name, Metric] = {
     "kvtrail_sink_retention_alarms_total": _metric(
         "counter", "Findings RETENTION_TOO_SHORT raised.", "Raise `retention.events_days` and "
         "`retention.evidence_days`, or lower the TTL.",
+    ),
+    "kvtrail_notify_open_incidents": _metric(
+        "gauge", "Incidents that were told and still stand.", "`kvtrail notify log`, then the runbook of the cause.",
+    ),
+    "kvtrail_notify_notifications_total": _metric(
+        "counter", "Notifications decided on.", "Many of kind grown: raise `notify.growth_interval_s`.", "kind",
+    ),
+    "kvtrail_notify_attempts_total": _metric(
+        "counter", "Attempts to deliver, by how they ended; resent is what an Alertmanager is told again.",
+        "failed rising: the target is away; gave_up: it refuses what it is sent, see `kvtrail notify log`.",
+        "target", "status",
+    ),
+    "kvtrail_notify_waiting": _metric(
+        "gauge", "Notifications that a target has not taken yet.", "Not 0 for minutes: `/readyz` says why.", "target",
+    ),
+    "kvtrail_notify_oldest_waiting_seconds": _metric(
+        "gauge", "Age of the oldest notification that a target has not taken.", "As `kvtrail_notify_waiting`.",
+        "target",
+    ),
+    "kvtrail_notify_historical_total": _metric(
+        "counter", "Findings that paged nobody because their events were older than `notify.max_age_s`.",
+        "Normal after a backfill; otherwise look at producers' clocks.",
+    ),
+    "kvtrail_heartbeat_beats_total": _metric(
+        "counter", "Heartbeats published; late ones were not acknowledged in time.", "late: the broker is away.",
+        "outcome",
+    ),
+    "kvtrail_heartbeat_age_seconds": _metric(
+        "gauge", "Since the newest finding about the heartbeat was appended, as the notifier sees it.",
+        "Above `heartbeat.deadline_s` it pages: that partition is silent.", "partition",
+    ),
+    "kvtrail_heartbeat_latency_seconds": _metric(
+        "histogram", "From a heartbeat's hit to its finding on the findings topic.",
+        "What everybody's findings take at least: see the detector's lag where it is high.",
     ),
 }  # fmt: skip
 """The whole list."""
@@ -226,9 +306,9 @@ def page() -> str:
         "",
         "Generated from `streams/metrics.py` by `python -m kvtrail.streams.metrics`; do not edit.",
         "",
-        "`kvtrail detect` and `kvtrail sink` answer on `detector.metrics_port` and `sink.metrics_port` where these are",
-        "set (0: a free port, which the log names; by default nothing listens), on loopback unless",
-        "`detector.metrics_host` or `sink.metrics_host` says otherwise:",
+        "Each worker (`kvtrail detect`, `sink`, `resolve`, `notify`, `heartbeat`) answers on its own port where",
+        "`detector.metrics_port`, `sink.metrics_port` ... is set (0: a free port, which the log names; by default",
+        "nothing listens), on loopback unless `detector.metrics_host` and so on say otherwise:",
         "",
         "| path | answers |",
         "|---|---|",

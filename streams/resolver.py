@@ -32,10 +32,14 @@ from ..schemas.topics import CONTEXT, LIFECYCLE
 from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
+from .health import HealthServer
 from .joining import Window
 from .membership import FencingWatch, InstanceLock, leave_group
+from .metrics import Registry
 from .process import Stopping, die, report
 from .records import Record, from_kafka
+from .refusals import RefusalLimit
+from .resolver_report import ResolverReport
 from .topics import ensure_topics
 
 GROUP = "kvtrail-resolve"
@@ -49,10 +53,11 @@ _log = logging.getLogger("kvtrail.streams.resolver")
 
 
 class Place:
-    """One partition: its window, how far it was read, and how far everything had been sent."""
+    """One partition: its window, how far it was read, how far everything had been sent, and the limit of refusals."""
 
-    def __init__(self, window: Window, position: int, sent: int) -> None:
-        self.window, self.position, self.sent = window, position, sent
+    def __init__(self, window: Window, position: int, sent: int, limit: RefusalLimit) -> None:
+        self.window, self.position, self.sent, self.limit = window, position, sent, limit
+        self.records = self.refused = 0
         self.committed: tuple[int, int] | None = None
 
     @property
@@ -67,7 +72,9 @@ class Resolver:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._instance = config.resolver.instance
-        self._places: dict[TopicPartition, Place] = {}
+        self.places: dict[TopicPartition, Place] = {}
+        self.moved_at = time.monotonic()
+        """When the loop last came round, by the monotonic clock."""
         self._totals = {"joined": 0, "torn": 0, "expired": 0, "refused": 0}
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
@@ -76,6 +83,26 @@ class Resolver:
         self._letters = DeadLetterTopic(self._producer)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
         self._consumer = _consumer(config)
+        metrics = Registry()
+        self._report = ResolverReport(config, metrics, self)
+        self._health = HealthServer(
+            metrics, collect=self._report.collect, alive=self._report.alive, ready=self._report.ready
+        )
+
+    @property
+    def was_assigned(self) -> bool:
+        """Whether the group has ever answered."""
+        return self._assigned.is_set()
+
+    def owned(self) -> set[TopicPartition]:
+        """The partitions that the group has given to this worker."""
+        owned: set[TopicPartition] = self._consumer.assignment()
+        return owned
+
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that each partition's next record will get."""
+        found: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        return found
 
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
@@ -89,12 +116,14 @@ class Resolver:
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
         FencingWatch(die).install()
+        await self._health.start(self._config.resolver.metrics_host, self._config.resolver.metrics_port)
         loop = asyncio.create_task(self._loop(), name="resolver")
         stop = asyncio.create_task(self._stopping.wait())
         others = [asyncio.create_task(self._announce()), asyncio.create_task(report(self.counts, _log))]
         await asyncio.wait({loop, stop}, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
+        await self._health.stop()
         await asyncio.wait({loop})
         failure = loop.exception()
         if failure is not None:
@@ -108,7 +137,7 @@ class Resolver:
 
     def counts(self) -> dict[str, int]:
         """What was done so far."""
-        windows = [place.window for place in self._places.values()]
+        windows = [place.window for place in self.places.values()]
         return {
             "joined": self._totals["joined"] + sum(window.joined for window in windows),
             "torn": self._totals["torn"] + sum(window.torn for window in windows),
@@ -123,10 +152,10 @@ class Resolver:
 
     def revoked(self) -> None:
         """Whoever owns the partitions next reads their windows again."""
-        for place in self._places.values():
+        for place in self.places.values():
             for name in ("joined", "torn", "expired"):
                 self._totals[name] += getattr(place.window, name)
-        self._places.clear()
+        self.places.clear()
 
     async def _announce(self) -> None:
         await self._assigned.wait()
@@ -136,7 +165,8 @@ class Resolver:
     async def _loop(self) -> None:
         committed_at = time.monotonic()
         while not self._stopping.requested:
-            for tp in self._consumer.assignment() - self._places.keys():
+            self.moved_at = time.monotonic()
+            for tp in self._consumer.assignment() - self.places.keys():
                 try:
                     await self._take_over(tp)
                 except IllegalStateError:
@@ -147,7 +177,7 @@ class Resolver:
                     break
             fetched = await self._consumer.getmany(timeout_ms=int(IDLE_S * 1000), max_records=2000)
             for tp, records in fetched.items():
-                place = self._places.get(tp)
+                place = self.places.get(tp)
                 if place is not None:
                     await self._resolve(place, [from_kafka(record) for record in records])
             if time.monotonic() - committed_at >= COMMIT_S:
@@ -164,11 +194,15 @@ class Resolver:
         window = Window(round(self._config.resolver.window_s * 1e6), self._config.resolver.limit)
         window.low = start
         self._consumer.seek(tp, start)
-        self._places[tp] = Place(window, start, int(match[1]) if match else start)
+        section = self._config.resolver
+        limit = RefusalLimit(
+            f"{tp.topic}/{tp.partition}", "resolver", in_a_row=section.refused_in_a_row, share=section.refused_share
+        )
+        self.places[tp] = Place(window, start, int(match[1]) if match else start, limit)
 
     async def _resolve(self, place: Place, records: list[Record]) -> None:
-        """Join some records and send what comes of it. A window that has taken a record sends its resolutions, or the
-        process dies: nothing else may be committed after it."""
+        """Join some records and send what comes of it. Raises `TooManyRefused`. A window that has taken a record sends
+        its resolutions, or the process dies: nothing else may be committed after it."""
         made: list[Event] = []
         letters: list[DeadLetter] = []
         for record in records:
@@ -176,16 +210,24 @@ class Resolver:
                 continue
             place.position = record.offset + 1
             content: RequestContext | Event | None = None
+            refusal: BadInput | None = None
             try:
                 content = decode_record(record.value, self._decoder)
             except BadInput as error:
-                if record.offset >= place.sent:
-                    letters.append(_letter(error, record))
+                refusal = error
+            if record.offset < place.sent:
+                place.limit.recall([refusal is not None])
+            else:
+                place.limit.take(refusal is not None)
+                if refusal is not None:
+                    letters.append(_letter(refusal, record))
             for resolve in place.window.take(record.offset, record.append_us, content):
                 if record.offset >= place.sent:
                     made.append(resolve)
         await self._send(made, letters)
         self._totals["refused"] += len(letters)
+        place.records += len(records)
+        place.refused += len(letters)
         place.sent = max(place.sent, place.position)
 
     async def _send(self, made: list[Event], letters: list[DeadLetter]) -> None:
@@ -199,6 +241,7 @@ class Resolver:
             except KafkaError as error:
                 if self._stopping.requested:
                     die("the broker is away while stopping; the next life sends it", error)
+                self.moved_at = time.monotonic()
                 _log.warning("resolutions are sent again: %r", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)
@@ -206,7 +249,7 @@ class Resolver:
                 return
 
     async def _commit(self) -> None:
-        changed = {tp: place for tp, place in self._places.items() if place.state != place.committed}
+        changed = {tp: place for tp, place in self.places.items() if place.state != place.committed}
         if not changed:
             return
         states = {tp: place.state for tp, place in changed.items()}

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.findings import Finding, encode_finding
-from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
+from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
 from .batches import Batch, Cut
@@ -28,7 +28,7 @@ from .clients import LARGEST_RECORD, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
-from .intake import FactsIntake, FindingsIntake, Intake, LifecycleIntake
+from .intake import DeadLettersIntake, FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, leave_group
 from .metrics import Registry
@@ -42,7 +42,7 @@ from .topics import ensure_topics
 from .writer import Interrupted, Writer
 
 GROUP = "kvtrail-sink"
-_TOPICS = (LIFECYCLE, FINDINGS, FACTS)
+_TOPICS = (LIFECYCLE, FINDINGS, FACTS, DEAD_LETTER)
 _STORE_DEADLINE_S = 60.0
 _REVOKE_DEADLINE_S = 20.0
 _IDLE_S = 0.5
@@ -215,6 +215,8 @@ class Sink:
             return FindingsIntake()
         if tp.topic == FACTS:
             return FactsIntake()
+        if tp.topic == DEAD_LETTER:
+            return DeadLettersIntake()
         return LifecycleIntake(StoredLanes(await self._writer.stored_lanes(tp.topic, tp.partition, position)))
 
     async def _flush(self, tp: TopicPartition, cut: Cut) -> None:

@@ -89,6 +89,7 @@ class SinkReport:
         metrics.set("kvtrail_sink_batches_total", counts["batches"])
         metrics.set("kvtrail_sink_dead_letters_total", counts["dead_letters"])
         metrics.set("kvtrail_sink_retries_total", counts["retries"])
+        metrics.set("kvtrail_sink_store_away_seconds", worker.writer.away_s)
         metrics.set("kvtrail_duplicates_total", counts["dropped"], worker=_WORKER)
         metrics.clear("kvtrail_lag_records")
         metrics.clear("kvtrail_event_age_seconds")

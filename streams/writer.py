@@ -13,11 +13,13 @@ from ..schemas.errors import BadInput, StoreError, StoreRejected, StoreUnavailab
 from ..schemas.findings import Finding
 from ..schemas.topics import LIFECYCLE
 from ..store import queries
-from ..store.client import Client
+from ..store.client import Client, NoSuchDatabase, SchemaMissing
 from ..store.rows import Rows, dead_letter_rows
+from . import resending
 from .batches import Batch
+from .bisecting import store_singly
 from .deadletters import DeadLetterTopic
-from .intake import letter_of, letters_of
+from .intake import Item, letter_of, letters_of
 from .lanes import Lane
 from .metrics import Registry
 
@@ -39,8 +41,9 @@ class NotStorable(BadInput):
 
 
 class Writer:
-    """Writes batches. Transient failures are retried for ever; a rejected record becomes a dead letter and its
-    neighbours are stored; a refusal (`StoreRefused`) is raised, since a person has to act."""
+    """Writes batches. Transient failures are retried for ever; a rejected event or record becomes a dead letter and
+    its neighbours are stored; what a person has to mend is raised: `StoreRefused`, a database or table that is not
+    there."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Writer:
         self.tried_at = time.monotonic()
         """When an attempt at the store last ended, well or not, by the monotonic clock."""
         self._reached_at = 0.0
+        self._away_since = 0.0
         self._problem = ""
         self._probe: asyncio.Task[str] | None = None
         self._counts = {"batches": 0, "rows": 0, "dead_letters": 0, "retries": 0, "dropped": 0}
@@ -66,6 +70,11 @@ class Writer:
     def counts(self) -> dict[str, int]:
         """What was written since the start."""
         return dict(self._counts)
+
+    @property
+    def away_s(self) -> float:
+        """Since when every attempt at the store has failed, seconds; 0 while it answers."""
+        return time.monotonic() - self._away_since if self._away_since else 0.0
 
     async def problem(self) -> str:
         """Why the store cannot be used now, empty where it can. Asks it, where nothing else has lately."""
@@ -116,13 +125,17 @@ class Writer:
 
     async def write(self, tp: TopicPartition, batch: Batch) -> None:
         """Returns when everything of the batch is in ClickHouse, in the dead-letter topic, or both. Raises
-        `TooManyRefused`, with nothing of the batch in the dead-letter topic."""
+        `TooManyRefused`, with nothing of the batch in the dead-letter topic, and `BrokerError` where the batch is sent
+        again and the log now holds other records."""
+        if batch.again and tp.topic == LIFECYCLE:
+            await self._compare(tp, batch)
         letters = letters_of(batch.items)
         letters += await self._store(tp, batch)
         if letters:
             placed = await self._letters.publish(letters)
             rows = await asyncio.to_thread(dead_letter_rows, placed)
-            await self._insert(rows, batch.token(tp))
+            # A token of their own: the batch itself may be rows of the same table.
+            await self._insert(rows, f"{batch.token(tp)}/letters")
             self._counts["dead_letters"] += len(letters)
             for letter in letters:
                 _log.warning(
@@ -133,6 +146,23 @@ class Writer:
         self._counts["batches"] += 1
         self._counts["dropped"] += sum(len(item.drop) for item in batch.items)
 
+    async def _compare(self, tp: TopicPartition, batch: Batch) -> None:
+        """Before a pending range goes again: rows that differ from those stored under its token would be dropped."""
+        stored = await self._retrying(
+            lambda: queries.BATCHES_WITHIN.run(
+                self._client, topic=tp.topic, partition=tp.partition, first_offset=batch.first, last_offset=batch.last
+            )
+        )
+        verdict = resending.compare(batch.items, stored)
+        if verdict == "other records":
+            raise resending.other_log(f"{tp.topic}/{tp.partition}", batch.first, batch.last)
+        if verdict == "decoded otherwise":
+            self._metrics.add("kvtrail_sink_changed_batches_total")
+            _log.error(
+                "a batch sent again decodes otherwise than what is stored of it; tables that have it keep the old rows",
+                extra={"topic": tp.topic, "partition": tp.partition, "first": batch.first, "last": batch.last},
+            )
+
     async def _store(self, tp: TopicPartition, batch: Batch) -> list[DeadLetter]:
         """The letters of what ClickHouse rejected."""
         rows = await asyncio.to_thread(batch.intake.rows, batch.items)
@@ -141,13 +171,11 @@ class Writer:
             if batch.limit is not None:
                 batch.limit.recall([False] * len(batch.items))
             return []
+        except (NoSuchDatabase, SchemaMissing):
+            raise  # no row is at fault
         except StoreRejected as error:
             if len(batch.items) == 1:
-                refusal = NotStorable(error.message, field=error.field or rows.table, remedy=error.remedy)
-                if batch.limit is not None:
-                    batch.limit.take(True)
-                batch.intake.forget(batch.items[0])
-                return [letter_of(refusal, batch.items[0].record, "insert")]
+                return await self._store_one(tp, batch, batch.items[0], error)
             middle = len(batch.items) // 2
             letters: list[DeadLetter] = []
             for items in (batch.items[:middle], batch.items[middle:]):
@@ -157,6 +185,28 @@ class Writer:
                 )  # fmt: skip
                 letters += await self._store(tp, half)
             return letters
+
+    async def _store_one(self, tp: TopicPartition, batch: Batch, item: Item, error: StoreRejected) -> list[DeadLetter]:
+        """What can be stored of a record that was rejected as a whole; the letters of the rest."""
+        if item.batch is not None:
+            try:
+                rejected = await store_singly(item, batch.token(tp), self._insert)
+            except (NoSuchDatabase, SchemaMissing):
+                raise
+            except StoreRejected as whole:
+                error = whole
+            else:
+                if batch.limit is not None:
+                    batch.limit.take(2 * len(rejected) >= len(item.batch.events))
+                lane, first = (item.batch.node, item.batch.incarnation, item.batch.home), item.batch.first or 0
+                return [
+                    letter_of(_not_storable(why), item.record, "insert", lane=lane, seq=one.seq, index=one.seq - first)
+                    for one, why in rejected
+                ]
+        if batch.limit is not None:
+            batch.limit.take(True)
+        batch.intake.forget(item)
+        return [letter_of(_not_storable(error), item.record, "insert")]
 
     async def _insert(self, rows: Rows, token: str) -> None:
         if rows.size:
@@ -175,6 +225,7 @@ class Writer:
             try:
                 answer = await asyncio.to_thread(call)
             except StoreUnavailable as error:
+                self._away_since = self._away_since or time.monotonic()
                 self.tried_at, self._problem = time.monotonic(), f"the store is tried again: {error}"
                 self._counts["retries"] += 1
                 _log.warning("the store is tried again: %s", error, extra={"pause_s": round(pause, 1)})
@@ -184,5 +235,9 @@ class Writer:
                 pause = min(pause * 2, self._retry_cap_s)
             else:
                 self.tried_at = self._reached_at = time.monotonic()
-                self._problem = ""
+                self._problem, self._away_since = "", 0.0
                 return answer
+
+
+def _not_storable(error: StoreRejected) -> NotStorable:
+    return NotStorable(error.message, field=error.field, remedy=error.remedy)

@@ -10,7 +10,7 @@ from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.cli.local.ports import free_ports
 from kvtrail.schemas.config import Config
 from kvtrail.schemas.errors import KvtrailError
-from kvtrail.schemas.topics import CONTEXT, FACTS, FINDINGS, LIFECYCLE
+from kvtrail.schemas.topics import CONTEXT, DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from kvtrail.store.client import connect
 from kvtrail.tests.chaos import parts
 from kvtrail.tests.chaos.parts import Part
@@ -144,7 +144,11 @@ class Chaos:
         assert self.traffic.whole, "a producer could not send everything"
         self._until(self._resolved, _DRAIN_S, "the resolver")
         self._until(lambda: all_judged(self.config)(), _DRAIN_S, "the detectors")
-        self._until(lambda: all_stored(self.config, LIFECYCLE, FINDINGS, FACTS)(), _DRAIN_S, "the sink")
+        self._until(
+            lambda: all_stored(self.config, LIFECYCLE, FINDINGS, FACTS)() and all_stored(self.config, DEAD_LETTER)(),
+            _DRAIN_S,
+            "the sink",
+        )
         for part in self._parts.values():
             if part.own_ends:
                 self.counts[f"ended by itself {part.name}"] = part.own_ends

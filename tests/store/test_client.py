@@ -9,7 +9,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError, DataError, Opera
 from clickhouse_connect.driver.httputil import all_managers
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.errors import ConfigError, StoreError, StoreRefused, StoreRejected, StoreUnavailable
-from kvtrail.store.client import REFUSED_CODES, TRANSIENT_CODES, connect, connect_wait, mapped
+from kvtrail.store.client import REFUSED_CODES, TRANSIENT_CODES, SchemaMissing, connect, connect_wait, mapped
 from kvtrail.store.queries import DUPLICATES
 from kvtrail.store.rows import record_rows
 
@@ -25,7 +25,7 @@ from .samples import example_events, many, record
         (DatabaseError("x", code=243, name="NOT_ENOUGH_SPACE"), StoreUnavailable),
         (DatabaseError("x", code=516, name="AUTHENTICATION_FAILED"), StoreRefused),
         (DatabaseError("x", code=497, name="ACCESS_DENIED"), StoreRefused),
-        (DatabaseError("x", code=60, name="UNKNOWN_TABLE"), StoreRejected),
+        (DatabaseError("x", code=60, name="UNKNOWN_TABLE"), SchemaMissing),
         (DatabaseError("x", code=27, name="CANNOT_PARSE_INPUT_ASSERTION_FAILED"), StoreRejected),
         (DataError("x"), StoreRejected),
         (DatabaseError("x"), StoreRejected),
@@ -102,10 +102,10 @@ def test_inserts_that_cannot_be_right(database: ClickHouseConfig) -> None:
         rows = record_rows([record(example_events(), 0)])
         with pytest.raises(StoreRejected, match="without a token"):
             client.insert(*rows, token="")
-        with pytest.raises(StoreRejected, match="has no column nonsense") as caught:
+        with pytest.raises(SchemaMissing, match="has no column nonsense") as caught:
             client.insert("events_in", {**rows.columns, "nonsense": [1] * rows.size}, token="x")
         assert "migrations" in caught.value.remedy
-        with pytest.raises(StoreRejected):
+        with pytest.raises(SchemaMissing):
             client.insert("no_such_table", rows.columns, token="x")
         client.insert(*record_rows([]), token="nothing")
         assert client.query("SELECT count() AS n FROM events") == [{"n": 0}]

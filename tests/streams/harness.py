@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -117,6 +119,29 @@ class Worker:
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
         assert self._process is not None
         return self._process.wait(timeout_s)
+
+
+def answer_of(worker: Worker, path: str) -> tuple[int, str]:
+    """What a worker's own port answers."""
+    port = worker.wait_for("metrics: listening")["port"]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples_of(worker: Worker) -> dict[str, float]:
+    """Every sample that a worker tells, by name with labels."""
+    status, text = answer_of(worker, "/metrics")
+    assert status == 200
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {key: float(value) for key, _, value in lines}
+
+
+def sum_of(samples: dict[str, float], name: str, topic: str) -> float:
+    """The sum of a metric over the partitions of a topic."""
+    return sum(value for key, value in samples.items() if key.startswith(f"{name}{{") and topic in key)
 
 
 def until(condition: Callable[[], _T | None], what: str, deadline_s: float = DEADLINE_S) -> _T:

@@ -9,15 +9,16 @@ from aiokafka import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvtrail.schemas.envelope import EnvelopeEncoder
-from kvtrail.schemas.errors import StoreRefused, StoreRejected, StoreUnavailable
+from kvtrail.schemas.errors import StoreError, StoreRefused, StoreRejected, StoreUnavailable
 from kvtrail.schemas.events import Event, Hit
 from kvtrail.schemas.topics import LIFECYCLE
-from kvtrail.store.client import Client
+from kvtrail.store.client import Client, SchemaMissing
 from kvtrail.store.rows import Source
 from kvtrail.streams.batches import Batch, Cut
 from kvtrail.streams.deadletters import DeadLetterTopic
 from kvtrail.streams.intake import LifecycleIntake
 from kvtrail.streams.lanes import StoredLanes
+from kvtrail.streams.metrics import Registry
 from kvtrail.streams.pending import decode_pending
 from kvtrail.streams.records import Record
 from kvtrail.streams.writer import Interrupted, Writer
@@ -55,6 +56,7 @@ class World:
         self.committed: tuple[int, str] = (0, "")
         self.tokens: set[str] = set()
         self.rows: list[dict[str, Any]] = []
+        self.ledger: list[dict[str, Any]] = []
         self._faults = dict(faults)
         self._step = 0
 
@@ -78,11 +80,18 @@ class World:
             raise StoreUnavailable("is away")
         if token not in self.tokens:
             self.tokens.add(token)
-            self.rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            self.rows += rows
+            self.ledger.append(ledger_row([row for row in rows if row["record"]]))
         if fault == "unanswered":
             raise StoreUnavailable("took it and did not say so")
         if fault:
             raise Crash
+
+    def query(self, sql: str, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the ledger holds of a range."""
+        first, last = params["first_offset"], params["last_offset"]
+        return [row for row in self.ledger if first <= row["first_offset"] and row["last_offset"] <= last]
 
     def lanes(self, before: int) -> StoredLanes:
         return StoredLanes(
@@ -90,6 +99,19 @@ class World:
             for row in self.rows
             if row["record"] and row["k_offset"] < before
         )
+
+
+def ledger_row(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """As the materialized view makes it."""
+    folded = 0
+    for record in records:
+        folded ^= int.from_bytes(record["sha256"], "little")
+    offsets = [record["k_offset"] for record in records]
+    return {
+        "first_offset": min(offsets), "last_offset": max(offsets), "records": len(records),
+        "events": sum(record["n_events"] for record in records),
+        "rejects": sum(record["n_rejects"] for record in records), "hash_xor": f"{folded:x}",
+    }  # fmt: skip
 
 
 class NoLetters:
@@ -107,7 +129,10 @@ async def _live(world: World, batch_rows: int, fetch: int) -> None:
         batch_rows=batch_rows,
         batch_wait_s=0,
     )
-    writer = Writer(cast(Client, world), cast(DeadLetterTopic, NoLetters()), 0, interrupted=lambda: False)
+    metrics = Registry()
+    writer = Writer(
+        cast(Client, world), cast(DeadLetterTopic, NoLetters()), 0, interrupted=lambda: False, metrics=metrics
+    )
 
     async def store(batch: Batch) -> None:
         await writer.write(TP, batch)
@@ -118,6 +143,7 @@ async def _live(world: World, batch_rows: int, fetch: int) -> None:
             await cut.flush(world.commit, store)
     while cut.due(1e9):
         await cut.flush(world.commit, store)
+    assert "kvtrail_sink_changed_batches_total" not in metrics.render()
 
 
 FAULTS = st.dictionaries(
@@ -191,10 +217,12 @@ def test_a_rejected_record_becomes_a_dead_letter_and_its_neighbours_are_stored()
     assert writer.counts()["dead_letters"] == 1
 
 
-def test_a_refusal_stops_the_sink() -> None:
-    client = Failing(StoreRefused("password"), 2)
+@pytest.mark.parametrize("error", [StoreRefused("password"), SchemaMissing("has no column x.")])
+def test_what_a_person_has_to_mend_stops_the_sink(error: StoreError) -> None:
+    """No record is at fault: none may become a dead letter over it."""
+    client = Failing(error, 2)
     writer = Writer(cast(Client, client), cast(DeadLetterTopic, NoLetters()), 0, interrupted=lambda: False)
-    with pytest.raises(StoreRefused):
+    with pytest.raises(type(error)):
         asyncio.run(writer.write(TP, _batch()))
 
 
@@ -212,9 +240,10 @@ def test_readiness_follows_the_store() -> None:
         with pytest.raises(Interrupted):
             await writer.write(TP, _batch())
         assert "away" in await writer.problem()
+        assert writer.away_s > 0
         client.bad = -1
         await writer.write(TP, _batch())
-        assert await writer.problem() == ""
+        assert (await writer.problem(), writer.away_s) == ("", 0)
 
     asyncio.run(run())
 

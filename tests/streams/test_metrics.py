@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import urllib.error
-import urllib.request
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -21,9 +19,12 @@ from kvtrail.tests.streams.harness import (
     Worker,
     all_judged,
     all_stored,
+    answer_of,
     config_of,
     publish,
     publish_facts,
+    samples_of,
+    sum_of,
     until,
 )
 
@@ -148,13 +149,13 @@ def test_workers_tell_their_metrics_on_loopback_and_whether_they_are_ready(
         until(all_stored(config, LIFECYCLE, FINDINGS, FACTS), "the sink")
         for worker in (detector, sink):
             until(partial(_ready, worker), f"{worker.command} to be ready")
-            assert _get(worker, "/livez") == (200, '{"ok": true, "reasons": []}\n')
-        judged, stored = _samples(detector), _samples(sink)
+            assert answer_of(worker, "/livez") == (200, '{"ok": true, "reasons": []}\n')
+        judged, stored = samples_of(detector), samples_of(sink)
         for samples, name in ((judged, "detector"), (stored, "sink")):
-            assert _sum(samples, "kvtrail_records_total", LIFECYCLE) == 2
-            assert _sum(samples, "kvtrail_lag_records", LIFECYCLE) == 0
-            assert _sum(samples, "kvtrail_refused_total", LIFECYCLE) == 1
-            assert _sum(samples, "kvtrail_event_age_seconds", LIFECYCLE) > 1000
+            assert sum_of(samples, "kvtrail_records_total", LIFECYCLE) == 2
+            assert sum_of(samples, "kvtrail_lag_records", LIFECYCLE) == 0
+            assert sum_of(samples, "kvtrail_refused_total", LIFECYCLE) == 1
+            assert sum_of(samples, "kvtrail_event_age_seconds", LIFECYCLE) > 1000
             assert samples[f'kvtrail_worker_ready{{worker="{name}"}}'] == 1
             assert {SAMPLE.match(f"{each} 1").group(1) for each in samples} <= {  # type: ignore[union-attr] # all match
                 f"{metric}{end}" for metric in METRICS for end in ("", "_bucket", "_sum", "_count")
@@ -165,7 +166,7 @@ def test_workers_tell_their_metrics_on_loopback_and_whether_they_are_ready(
         assert judged['kvtrail_detector_covered_hits{dimension="template_digest"}'] == 3
         assert judged["kvtrail_detector_compared_hits"] == 3
         assert judged["kvtrail_detector_batch_seconds_count"] >= 1
-        until(lambda: _sum(_samples(detector), "kvtrail_detector_snapshot_bytes", "") > 0, "a snapshot")
+        until(lambda: sum_of(samples_of(detector), "kvtrail_detector_snapshot_bytes", "") > 0, "a snapshot")
         assert stored["kvtrail_sink_insert_seconds_count"] >= 3
         assert stored["kvtrail_sink_dead_letters_total"] == 1
         assert detector.stop() == 0
@@ -177,29 +178,4 @@ def _listens(found: object) -> bool:
 
 
 def _ready(worker: Worker) -> bool:
-    return _get(worker, "/readyz")[0] == 200
-
-
-def _get(worker: Worker, path: str) -> tuple[int, str]:
-    port = worker.wait_for("metrics: listening")["port"]
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def _samples(worker: Worker) -> dict[str, float]:
-    status, text = _get(worker, "/metrics")
-    assert status == 200
-    found = {}
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            assert SAMPLE.match(line), line
-            key, _, value = line.rpartition(" ")
-            found[key] = float(value)
-    return found
-
-
-def _sum(samples: dict[str, float], name: str, topic: str) -> float:
-    return sum(value for key, value in samples.items() if key.startswith(f"{name}{{") and topic in key)
+    return answer_of(worker, "/readyz")[0] == 200

@@ -1,6 +1,7 @@
 """The resolver on a real broker: from a gateway's word and an engine's event to a judged hit, also through kills."""
 
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from kvtrail.producers.context import ContextPublisher
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import ClickHouseConfig, KafkaConfig, PublisherConfig, ResolverConfig
 from kvtrail.schemas.context import RESOLVER
-from kvtrail.schemas.dead_letters import decode_dead_letter
+from kvtrail.schemas.dead_letters import DeadLetter, decode_dead_letter
 from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.errors import BadInput
 from kvtrail.schemas.events import Event, Resolve
 from kvtrail.schemas.topics import CONTEXT, DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from kvtrail.store import queries
@@ -21,13 +23,15 @@ from kvtrail.tests.streams.harness import (
     Worker,
     all_judged,
     all_stored,
+    answer_of,
     committed,
     config_of,
-    end_offsets,
     final,
     publish,
     published_findings,
     read_topic,
+    samples_of,
+    sum_of,
     undisturbed,
     until,
 )
@@ -145,19 +149,73 @@ def test_a_restart_sends_nothing_again_after_a_clean_stop(topics: KafkaConfig, t
     assert len(resolutions(topics)) == 2
 
 
-def test_bad_records_are_kept_and_the_rest_goes_on(topics: KafkaConfig, tmp_path: Path) -> None:
-    config = config_of(topics, None, tmp_path).model_copy(update={"resolver": ResolverConfig(window_s=60)})
+@pytest.mark.engine
+def test_bad_records_are_kept_in_topic_and_table_and_the_rest_goes_on(
+    topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
+) -> None:
+    config = config_of(topics, database, tmp_path).model_copy(update={"resolver": ResolverConfig(window_s=60)})
     bad = [b"", b"nonsense", b'{"body":{}}', b'{"request_id":"r","tenant_id":"t","at_us":0,"template_digest":"v7"}']
     publish(topics, [("r", value) for value in bad], CONTEXT)
-    with Worker("resolve", config, tmp_path) as resolver:
+    publish(topics, [("x", b"no dead letter"), ("x", b'{"topic":"t"}')], DEAD_LETTER)
+    with Worker("resolve", config, tmp_path) as resolver, Worker("sink", config, tmp_path) as sink:
         with ContextPublisher.to_kafka(topics) as gateway, LifecyclePublisher.to_kafka("gpu-1", topics, FAST) as engine:
             gateway.publish("r", "northwind")
             engine.hit("K", None, store="kv", tier="nvme", request_id="r")
             until(lambda: resolved(topics) == {"r": "northwind"}, "the resolution")
-        until(lambda: end_offsets(topics, DEAD_LETTER), "the dead letters")
+        until(lambda: _refused(topics), "the dead letters")
         assert resolver.stop(signal.SIGHUP) == 0
         resolver.start()
         assert resolver.stop() == 0
-    letters = [decode_dead_letter(record.value) for record in read_topic(topics, DEAD_LETTER)]
-    assert [letter.raw for letter in letters] == bad
-    assert {letter.stage for letter in letters} == {"resolve"} and letters[3].field == "context.template_digest"
+        until(lambda: all_stored(config, LIFECYCLE, DEAD_LETTER)(), "the sink")
+        letters = _refused(topics)
+        assert [letter.raw for letter in letters] == bad
+        assert letters[3].field == "context.template_digest"
+        with connect(database) as client:
+            assert sorted(map(repr, queries.DEAD_LETTERS_FOUND.run(client, stage="resolve"))) == sorted(
+                map(repr, letters)
+            )
+            assert {(found.topic, found.field) for found in queries.DEAD_LETTERS_FOUND.run(client, stage="decode")} == {
+                (DEAD_LETTER, "dead_letter")
+            }
+        assert sink.stop() == 0
+
+
+def _refused(kafka: KafkaConfig) -> list[DeadLetter]:
+    """What the resolver has refused."""
+    found = []
+    for record in read_topic(kafka, DEAD_LETTER):
+        with suppress(BadInput):
+            found.append(decode_dead_letter(record.value))
+    return [letter for letter in found if letter.stage == "resolve"]
+
+
+def test_it_tells_how_it_is_and_stops_before_a_topic_is_drained(topics: KafkaConfig, tmp_path: Path) -> None:
+    config = config_of(topics, None, tmp_path)
+    config = config.model_copy(update={"resolver": ResolverConfig(window_s=60, metrics_port=0, refused_in_a_row=5)})
+    with Worker("resolve", config, tmp_path) as resolver:
+        with ContextPublisher.to_kafka(topics) as gateway, LifecyclePublisher.to_kafka("gpu-1", topics, FAST) as engine:
+            gateway.publish("r", "northwind")
+            gateway.publish("twice", "northwind")
+            gateway.publish("twice", "contoso")
+            engine.hit("K", None, store="kv", tier="nvme", request_id="r")
+            until(lambda: resolved(topics) == {"r": "northwind"}, "the resolution")
+            assert gateway.flush(30)
+        publish(topics, [("r", b"nonsense")] * 3, CONTEXT)
+        until(lambda: sum_of(samples_of(resolver), "kvtrail_refused_total", CONTEXT) == 3, "the refusals")
+        assert answer_of(resolver, "/livez") == (200, '{"ok": true, "reasons": []}\n')
+        assert answer_of(resolver, "/readyz")[0] == 200
+        told = samples_of(resolver)
+        assert told['kvtrail_worker_ready{worker="resolver"}'] == 1
+        assert sum_of(told, "kvtrail_records_total", CONTEXT) == 7
+        assert sum_of(told, "kvtrail_lag_records", CONTEXT) == 0
+        assert sum_of(told, "kvtrail_resolver_waiting", "") == 3
+        assert told["kvtrail_resolver_joined_total"] == 1
+        assert told["kvtrail_resolver_contradictions_total"] == 1
+        publish(topics, [("r", b"nonsense")] * 40, CONTEXT)
+        assert resolver.wait() == 1
+        assert "5 records in a row were refused" in resolver.wait_for("giving up")["message"]
+        before = len(_refused(topics))
+        assert before <= 4
+        resolver.start(wait=False)  # a restart forgives nothing
+        assert resolver.wait() == 1
+        assert len(_refused(topics)) == before
