@@ -11,8 +11,9 @@ import os
 import shutil
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ IN_HAND = 64
 RETRY_S = 0.2
 SWEEP_S = 5.0
 _CALLS = frozenset({"create", "hit", "expire", "invalidate", "commit", "node_start", "lookups", "check", "request_end"})
+_COUNTED = {"create": "tokens", "hit": "reused_tokens"}
+_COLUMNS = 9
 
 
 class Counts(msgspec.Struct):
@@ -69,13 +72,18 @@ class Translator(LifecycleCalls):
         """The call has arguments that no event can hold."""
         self.field = field
 
-    def translate(self, call: list[Any], t0_us: int, identities: list[Identity | str]) -> Item | str:
+    def translate(self, call: tuple[Any, ...], t0_us: int, identities: list[Identity | str]) -> Item | str:
         """One call as it came over the wire, as an item, or the field for which it is refused."""
         try:
-            name, dt, key, who, store, tier, owner, fields = call
+            dt, name, key, who, store, tier, owner, request_id, tokens, others = call
+            fields = dict(others or {})
+            if request_id != "":
+                fields["request_id"] = request_id
+            if name in _COUNTED:
+                fields[_COUNTED[name]] = tokens
             self._time_ns, self.item, self.field = (t0_us + dt) * 1000, None, ""
             identity = None if who < 0 else identities[who]
-            if name not in _CALLS or not isinstance(fields, dict):
+            if name not in _CALLS:
                 return "call"
             if isinstance(identity, str):
                 return f"{name}.{identity}"
@@ -267,7 +275,7 @@ class Agent:
                     await self._deliver(home, packed)
             refused = engine.refused()
             self.counts.runs += 1
-            self.counts.events += len(run["events"])
+            self.counts.events += len(run["times"])
             self.counts.refused += sum(refused.values())
             for field in refused:
                 self._teller.refused(field)
@@ -363,7 +371,7 @@ class _Engine:
         identities = [identity(dimensions) for dimensions in run["ids"]]
         lane = Lane(home)
         lane.given, t0 = int(run["first"]) - 1, int(run["t0"])
-        for call in run["events"]:
+        for call in _rows(run["times"], run["columns"]):
             found = self._translator.translate(call, t0, identities)
             if isinstance(found, str) or not self._is_at_home(found):
                 self._refuse(found if isinstance(found, str) else "home", "")
@@ -394,6 +402,14 @@ class _Engine:
 
     def _stand_in_at(self, time_ns: int) -> Item:
         return heartbeat(time_ns, self._home, f"refused: {self._field}")
+
+
+def _rows(times: list[int], columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """The calls of a run. Raises `ValueError`, `TypeError` for columns that are none."""
+    if len(columns) != _COLUMNS:
+        raise ValueError
+    size = len(times)
+    return zip(times, *(each if isinstance(each, list) else repeat(each, size) for each in columns), strict=True)
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, Any] | None:

@@ -7,13 +7,14 @@ Since the numbers are given here, an event that the agent must refuse keeps its 
 says so.
 """
 
+import functools
 import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from ..schemas.homes import DEFAULT_SLOTS, node_home, shared_home, shared_homes
 from .agent_wire import AgentLink, Call
@@ -24,6 +25,25 @@ from .stats import PublisherStats
 from .tally import TALLY, Tally, folder_name
 
 log = logging.getLogger("kvtrail.producers")
+
+
+P = ParamSpec("P")
+
+
+def _never_raises(
+    method: Callable[Concatenate["AgentPublisher", P], None],
+) -> Callable[Concatenate["AgentPublisher", P], None]:
+    """A call that cannot be carried out is counted; the engine never sees an exception of ours."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: "AgentPublisher", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self._refuse(name, error)
+
+    return call
 
 
 class AgentPublisher:
@@ -47,8 +67,8 @@ class AgentPublisher:
         surviving_tiers: Sequence[str] | None = None,
         version: str = "",
         max_events: int = 100_000,
-        envelope_events: int = 512,
-        linger_s: float = 0.1,
+        envelope_events: int = 1024,
+        linger_s: float = 0.2,
         close_s: float = 5.0,
         slots: int = DEFAULT_SLOTS,
         clock_ns: Callable[[], int] = time.time_ns,
@@ -76,49 +96,89 @@ class AgentPublisher:
         """This process start; another one in a forked child."""
         return self._incarnation
 
-    def create(self, key: str, identity: Any, *, store: str, tier: str, owner: str = "", **fields: Any) -> None:
-        """See `LifecyclePublisher.create`."""
-        self._call("create", key, identity, store, tier, owner, fields)
+    # The two calls that engines make all the time go the shortest way; an argument that is missing is counted, too.
+    if TYPE_CHECKING:
 
-    def hit(self, key: str, identity: Any, *, store: str, tier: str, owner: str = "", **fields: Any) -> None:
-        """See `LifecyclePublisher.hit`."""
-        self._call("hit", key, identity, store, tier, owner, fields)
+        def create(
+            self, key: str, identity: Any, *, store: str, tier: str, tokens: int = 0, owner: str = "",
+            request_id: str = "", **fields: Any,
+        ) -> None: ...  # fmt: skip
 
+        def hit(
+            self, key: str, identity: Any, *, store: str, tier: str, reused_tokens: int = 0, owner: str = "",
+            request_id: str = "", **fields: Any,
+        ) -> None: ...  # fmt: skip
+    else:
+
+        def create(self, /, *args, store=None, tier=None, tokens=0, owner="", request_id="", **fields):
+            """See `LifecyclePublisher.create`."""
+            try:
+                key, identity = args if len(args) == 2 else _named(args, fields)
+                if store is None or tier is None:
+                    raise TypeError
+                call = (self._clock(), "create", key, identity, store, tier, owner, request_id, tokens, fields or None)
+                self._put(call)
+            except Exception as error:
+                self._refuse("create", error)
+
+        def hit(self, /, *args, store=None, tier=None, reused_tokens=0, owner="", request_id="", **fields):
+            """See `LifecyclePublisher.hit`."""
+            try:
+                key, identity = args if len(args) == 2 else _named(args, fields)
+                if store is None or tier is None:
+                    raise TypeError
+                tokens = reused_tokens
+                call = (self._clock(), "hit", key, identity, store, tier, owner, request_id, tokens, fields or None)
+                self._put(call)
+            except Exception as error:
+                self._refuse("hit", error)
+
+    @_never_raises
     def expire(
-        self, key: str, reason: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
+        self, /, key: str, reason: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
     ) -> None:
         """See `LifecyclePublisher.expire`."""
         fields["reason"] = reason
         self._call("expire", key, identity, store, tier, owner, fields)
 
+    @_never_raises
     def invalidate(
-        self, key: str = "", *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
+        self, /, key: str = "", *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
     ) -> None:
         """See `LifecyclePublisher.invalidate`."""
         if "op_id" not in fields and fields.get("scope", "entry") != "entry":
             fields["op_id"] = secrets.token_hex(8)
         self._call("invalidate", key, identity, store, tier, owner, fields)
 
-    def commit(self, key: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any) -> None:
+    @_never_raises
+    def commit(
+        self, /, key: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
+    ) -> None:
         """See `LifecyclePublisher.commit`."""
         self._call("commit", key, identity, store, tier, owner, fields)
 
-    def check(self, key: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any) -> None:
+    @_never_raises
+    def check(
+        self, /, key: str, *, store: str, tier: str, identity: Any = None, owner: str = "", **fields: Any
+    ) -> None:
         """See `LifecyclePublisher.check`."""
         self._call("check", key, identity, store, tier, owner, fields)
 
+    @_never_raises
     def request_end(
-        self, request_id: str, *, key: str = "", store: str = "", tier: str = "gpu", owner: str = "", **fields: Any
+        self, /, request_id: str, *, key: str = "", store: str = "", tier: str = "gpu", owner: str = "", **fields: Any
     ) -> None:
         """See `LifecyclePublisher.request_end`."""
         fields["request_id"] = request_id
         self._call("request_end", key, fields.pop("identity", None), store, tier, owner, fields)
 
-    def node_start(self, surviving_tiers: Sequence[str] = (), *, version: str = "") -> None:
+    @_never_raises
+    def node_start(self, /, surviving_tiers: Sequence[str] = (), *, version: str = "") -> None:
         """See `LifecyclePublisher.node_start`."""
         self._call("node_start", "", None, "", "gpu", "", {"surviving_tiers": surviving_tiers, "version": version})
 
-    def lookups(self, counts: Sequence[Mapping[str, Any]], *, store: str = "", tier: str = "gpu") -> None:
+    @_never_raises
+    def lookups(self, /, counts: Sequence[Mapping[str, Any]], *, store: str = "", tier: str = "gpu") -> None:
         """See `LifecyclePublisher.lookups`; each count a mapping with the fields of `LookupCount`."""
         self._call("lookups", "", None, store, tier, "", {"counts": counts})
 
@@ -171,10 +231,11 @@ class AgentPublisher:
     def _call(
         self, name: str, key: str, identity: Any, store: str, tier: str, owner: str, fields: dict[str, Any]
     ) -> None:
-        try:
-            self._buffer.put((self._clock(), name, key, identity, store, tier, owner, fields))  # type: ignore[arg-type]  # this side's items
-        except Exception:
-            self._buffer.refuse(f"{name}.key")
+        request_id = fields.pop("request_id", "")
+        self._put((self._clock(), name, key, identity, store, tier, owner, request_id, 0, fields or None))
+
+    def _refuse(self, name: str, error: Exception) -> None:
+        self._buffer.refuse(f"{name}.{'arguments' if isinstance(error, TypeError) else 'key'}")
 
     def _open(self, incarnation: str) -> None:
         self._incarnation = incarnation
@@ -182,9 +243,10 @@ class AgentPublisher:
         self._tally = _make_tally(self.socket.with_name(self.socket.name + ".tallies"), self.node, incarnation)
         own = node_home(self.node)
         if self._tally is None:
-            self._buffer = Buffer(self._max_events, self._homes, self._ring)
+            self._buffer = Buffer(self._max_events, self._homes, self._ring, own)
         else:
             self._buffer = TalliedBuffer(self._max_events, self._homes, self._ring, own, self._tally)
+        self._put: Callable[[Any], None] = self._buffer.put
         self._link = AgentLink(
             self.node, incarnation, self.socket, self._buffer, self._tally, self._homes,
             envelope_events=self._envelope_events, linger_s=self._linger_s,
@@ -196,12 +258,22 @@ class AgentPublisher:
 
     def _homes(self, item: Any) -> tuple[str, ...]:
         call: Call = item
-        _, name, key, _, store, tier, owner, fields = call
+        _, name, key, _, store, tier, owner, _, _, fields = call
         if tier != "shared" or name in ("node_start", "lookups"):
             return (node_home(owner or self.node),)
-        if name == "invalidate" and fields.get("scope") == "store":
+        if name == "invalidate" and (fields or {}).get("scope") == "store":
             return shared_homes(store, self._slots)
         return (shared_home(store, key, self._slots),)
+
+
+def _named(args: tuple[Any, ...], fields: dict[str, Any]) -> tuple[Any, Any]:
+    """Key and identity of a call that names them. Raises `TypeError`, `KeyError`."""
+    if len(args) > 2 or (args and "key" in fields):
+        raise TypeError
+    try:
+        return (args[0] if args else fields.pop("key")), fields.pop("identity")
+    except KeyError:
+        raise TypeError from None
 
 
 _inherited: list[object] = []

@@ -1,8 +1,12 @@
 """The thread behind `AgentPublisher`: numbers calls, writes them to the agent, keeps them until they are safe there.
 
 A frame is four bytes of length and a JSON object. The engine says hello (node, incarnation), then sends runs: a lane's
-next events with the number of the first. The agent answers each with its number, in any order. After a reconnect
-every unanswered run is sent again, in order, with the same bytes. Standard library only.
+next events with the number of the first, in columns, of which one that is the same throughout is sent once. The agent
+answers each run with its number, in any order. After a reconnect every unanswered run is sent again, in order, with the
+same bytes. Standard library only.
+
+The thread shares the engine's interpreter: it wakes once a linger time, leaves the work on each event to C code of the
+standard library, and reads answers when it is awake anyway, unless somebody waits for one.
 """
 
 import json
@@ -20,19 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from ..schemas.homes import node_home
-from .buffer import NEVER, Buffer, Flush, Loss
+from .buffer import NEVER, Buffer, Flush, Loss, oldest
 from .tally import Marks, Tally
 from .telling import Teller
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 WINDOW = 32
 """Runs that may be unanswered. The rest waits in the buffer, which is bounded."""
 AWAKE_S = 1.0
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 
-Call = tuple[int, str, str, Any, str, str, str, dict[str, Any]]
-"""One accepted call: time in ns, its name, key, identity, store, tier, owner, and the other arguments."""
+Call = tuple[int, str, str, Any, str, str, str, str, Any, dict[str, Any] | None]
+"""One accepted call: time in ns, its name, key, identity, store, tier, owner, request id, tokens, other arguments."""
 
 log = logging.getLogger("kvtrail.producers")
 
@@ -162,6 +166,7 @@ class AgentLink:
             now = time.monotonic()
             closing = self._deadline is not None
             if closing or now >= due or len(buffer.queue) >= self._size:
+                self._read()
                 if buffer.queue:
                     awake_until = now + AWAKE_S
                     self._stage()
@@ -174,19 +179,23 @@ class AgentLink:
                 return
             if now > awake_until and not self._runs and self._is_empty():
                 buffer.alarm = 1
-                self._wait(None if not buffer.queue else 0.0)
+                self._wait(None if not buffer.queue else 0.0, hear=True)
                 due = time.monotonic() + self._linger_s
             else:
                 buffer.alarm = self._size
-                self._wait(max(0.0, due - now) if len(buffer.queue) < self._size and not closing else 0.02)
+                awaited = closing or len(self._runs) >= WINDOW or any(run.flushes for run in self._runs.values())
+                waits = max(0.0, due - now) if len(buffer.queue) < self._size and not closing else 0.02
+                self._wait(waits, hear=awaited)
             buffer.alarm = NEVER
 
     def _is_empty(self) -> bool:
         return not self._runs and not self._buffer.queue and not any(lane.pending for lane in self._lanes.values())
 
-    def _wait(self, timeout_s: float | None) -> None:
+    def _wait(self, timeout_s: float | None, *, hear: bool) -> None:
+        """Until somebody rings, the time is over, the agent takes what is to be written, or (`hear`) it answers."""
         sockets: list[int] = [self._socket.fileno()] if self._socket is not None else []
-        readable, _, _ = select.select([self._wake_read, *sockets], sockets if self._out else [], [], timeout_s)
+        heard = [self._wake_read, *sockets] if hear else [self._wake_read]
+        readable, _, _ = select.select(heard, sockets if self._out else [], [], timeout_s)
         if self._wake_read in readable:
             with suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
@@ -194,20 +203,29 @@ class AgentLink:
             self._read()
 
     def _stage(self) -> None:
-        buffer = self._buffer
-        for _ in range(len(buffer.queue)):
-            thing = buffer.take()
-            if type(thing) is tuple:
-                buffer.staged += 1
-                self._stage_call(thing)
-            elif isinstance(thing, Loss):
-                for home, count in thing.homes.items():
-                    self._lane(home).pending.append(count)
-            elif isinstance(thing, Flush):
-                busy = [lane for lane in self._lanes.values() if lane.pending or lane.flying]
-                thing.expect(len(busy))
-                for lane in busy:
-                    lane.pending.append(thing)
+        buffer, own = self._buffer, self._lane(node_home(self._node)).pending
+        left = len(buffer.queue)
+        if left > self._size and self._deadline is None and not buffer.has_markers():
+            left -= left % self._size  # what would not fill a run waits for more
+        while left > 0 and (things := buffer.take()):
+            left -= len(things)
+            if self._announced and buffer.is_plain(things):
+                own.extend(things)
+            else:
+                for thing in things:
+                    self._stage_one(thing)
+
+    def _stage_one(self, thing: Any) -> None:
+        if type(thing) is tuple:
+            self._stage_call(thing)
+        elif isinstance(thing, Loss):
+            for home, count in thing.homes.items():
+                self._lane(home).pending.append(count)
+        elif isinstance(thing, Flush):
+            busy = [lane for lane in self._lanes.values() if lane.pending or lane.flying]
+            thing.expect(len(busy))
+            for lane in busy:
+                lane.pending.append(thing)
 
     def _stage_call(self, call: Call) -> None:
         try:
@@ -219,7 +237,9 @@ class AgentLink:
         if not self._announced:
             self._announced = True
             if call[1] != "node_start":
-                self._add(self._lane(node_home(self._node)), (call[0], "node_start", "", None, "", "gpu", "", {}))
+                self._add(
+                    self._lane(node_home(self._node)), (call[0], "node_start", "", None, "", "gpu", "", "", 0, None)
+                )
         self._buffer.staged += len(homes) - 1
         for home in homes:
             self._lane(home).pending.append(call)
@@ -250,10 +270,7 @@ class AgentLink:
                     continue
                 if not lane.pending:
                     self._add(lane, _heartbeat(lane.home, "events before this one were dropped"))
-                calls: list[Call] = []
-                while lane.pending and len(calls) < self._size and type(lane.pending[0]) is tuple:
-                    calls.append(lane.pending.popleft())
-                self._send(lane, calls)
+                self._send(lane, oldest(lane.pending, self._size))
 
     def _send(self, lane: _Lane, calls: list[Call]) -> None:
         self._number += 1
@@ -270,22 +287,24 @@ class AgentLink:
             self._out += data
 
     def _encode(self, home: str, first: int, calls: list[Call]) -> bytes:
-        table: dict[int, int] = {}
-        identities: list[dict[str, str]] = []
-        t0 = calls[0][0]
-        events = []
-        for time_ns, name, key, identity, store, tier, owner, fields in calls:
-            who = -1
+        times, names, keys, identities, stores, tiers, owners, requests, tokens, fields = zip(*calls, strict=True)
+        places: dict[int, int] = {}
+        table: list[dict[str, str]] = []
+        ids = list(map(id, identities))
+        for identity in dict(zip(ids, identities, strict=True)).values():
+            places[id(identity)] = -1 if identity is None else len(table)
             if identity is not None:
-                found = table.get(id(identity))
-                if found is None:
-                    found = table[id(identity)] = len(identities)
-                    identities.append(self._dimensions(identity))
-                who = found
-            events.append((name, (time_ns - t0) // 1000, key, who, store, tier, owner, fields))
+                table.append(self._dimensions(identity))
+        t0 = times[0]
+        columns = (
+            names, keys, tuple(map(places.__getitem__, ids)), stores, tiers, owners, requests, tokens, fields,
+        )  # fmt: skip
         return frame(
-            {"n": self._number, "home": home, "first": first, "t0": t0 // 1000, "ids": identities, "events": events}
-        )
+            {
+                "n": self._number, "home": home, "first": first, "t0": t0 // 1000, "ids": table,
+                "times": [(time_ns - t0) // 1000 for time_ns in times], "columns": list(map(_column, columns)),
+            }
+        )  # fmt: skip
 
     def _dimensions(self, identity: Any) -> dict[str, str]:
         kept = self._identities.get(id(identity))
@@ -332,7 +351,8 @@ class AgentLink:
             self._failed(type(error).__name__, error)
 
     def _read(self) -> None:
-        assert self._socket is not None
+        if self._socket is None:
+            return
         try:
             got = self._socket.recv(65536)
         except BlockingIOError:
@@ -387,8 +407,15 @@ class AgentLink:
         self._out = bytearray()
 
 
+def _column(values: tuple[Any, ...]) -> Any:
+    """What stands for these values: one of them where all are the same."""
+    first = values[0]
+    same = isinstance(first, str | int | None) and values.count(first) == len(values)
+    return first if same else values
+
+
 def _heartbeat(home: str, detail: str, time_ns: int | None = None) -> Call:
     store, tier = (home[2:].rpartition(":")[0], "shared") if home.startswith("s:") else ("", "gpu")
     fields = {"check": "heartbeat", "result": "pass", "detail": detail}
     owner = home[2:] if tier == "gpu" else ""
-    return (time.time_ns() if time_ns is None else time_ns, "check", "", None, store, tier, owner, fields)
+    return (time.time_ns() if time_ns is None else time_ns, "check", "", None, store, tier, owner, "", 0, fields)

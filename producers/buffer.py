@@ -12,6 +12,7 @@ I/O, and never while logging. Standard library only.
 import threading
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,33 @@ if TYPE_CHECKING:
     from ..schemas.events import Body
     from ..schemas.identity import Identity
 
-    Item = tuple[
-        int, Body, str, Identity | None, str, str, str, int, str, str, str, str, str, str, str, int | None, str, str
-    ]
-    """One accepted call: time in ns, body, key, identity, store, tier, owner, rank, copy, key origin, kind, part, span,
-    entry version, place, generation, request id, trace id."""
+    How = tuple[int, str, str, str, str]
+    """Rank, copy, key origin, kind, part."""
+    More = tuple[str, str, str, int | None, str]
+    """Span, entry version, place, generation, trace id."""
+    Item = tuple[int, Body, str, Identity | None, str, str, str, str, How, More]
+    """One accepted call: time in ns, body, key, identity, store, tier, owner, request id, how, more. Most calls share
+    the last two: what a call makes here, the sender has to fetch from another core's cache."""
 else:
     Item = tuple
 
+PLAIN: "How" = (0, "", "derived", "kv", "")
+NOTHING: "More" = ("", "", "", None, "")
+
 NEVER = 2**62
 """An alarm that no queue length reaches."""
+_PORTION = 256
+_TIER, _OWNER = itemgetter(5), itemgetter(6)
+
+
+def oldest(pending: deque[Any], limit: int) -> list[Any]:
+    """Take the events at the front of a lane: at most `limit`, and none past a count or a marker."""
+    things = [pending.popleft() for _ in range(min(len(pending), limit))]
+    if list(map(type, things)).count(tuple) < len(things):
+        end = next(at for at, thing in enumerate(things) if type(thing) is not tuple)
+        pending.extendleft(reversed(things[end:]))
+        del things[end:]
+    return things
 
 
 class Loss:
@@ -65,7 +83,9 @@ class Flush:
 class Buffer:
     """Accepts events up to `limit`; at most one event a calling thread can go over it."""
 
-    def __init__(self, limit: int, homes: Callable[[Item], tuple[str, ...]], ring: Callable[[], None]) -> None:
+    def __init__(
+        self, limit: int, homes: Callable[[Item], tuple[str, ...]], ring: Callable[[], None], own: str
+    ) -> None:
         self.queue: deque[Any] = deque()
         """Items, losses and the sender's own markers, in order of acceptance."""
         self.limit = limit
@@ -78,6 +98,8 @@ class Buffer:
         self.refused: dict[str, int] = {}
         self._homes = homes
         self._ring = ring
+        self._own = own
+        self._portion = max(1, min(_PORTION, limit // 64))
         # Re-entrant, since a signal handler or a finaliser may publish in the middle of a call of the same thread.
         self._lock = threading.RLock()
         self._loss: Loss | None = None
@@ -108,15 +130,33 @@ class Buffer:
         self.closed = True
         self.limit = 0
 
-    def take(self) -> Any:
-        """The oldest thing in the queue, or None. For the sender only."""
-        if not self.queue:
-            return None
-        thing = self.queue.popleft()
-        if type(thing) is not tuple:
-            with self._lock:  # also: a call that has just found this loss in the queue is done with it
-                self._foreign -= 1
-        return thing
+    def take(self) -> list[Any]:
+        """The oldest things in the queue, a portion of them, its events counted as staged. For the sender only."""
+        queue = self.queue
+        count = min(len(queue), self._portion)
+        self.staged += count  # before they leave the queue: the bound holds at every moment
+        things = [queue.popleft() for _ in range(count)]
+        foreign = count - list(map(type, things)).count(tuple)
+        if foreign:
+            self.staged -= foreign
+            with self._lock:  # also: a call that has just found a loss of these in the queue is done with it
+                self._foreign -= foreign
+        return things
+
+    def is_plain(self, things: list[Any]) -> bool:
+        """Whether all of these are events of the node's own home."""
+        try:
+            return (
+                list(map(type, things)).count(tuple) == len(things)
+                and "shared" not in set(map(_TIER, things))
+                and not any(map(_OWNER, things))
+            )
+        except Exception:  # whatever a caller put there
+            return False
+
+    def has_markers(self) -> bool:
+        """Whether losses or markers are in the queue, which nobody should wait for."""
+        return self._foreign > 0
 
     def waiting(self) -> int:
         """Events accepted and not finished."""
@@ -138,25 +178,23 @@ class Buffer:
             return dict(self.dropped), dict(self.refused)
 
     def _overflow(self, item: Item) -> None:
-        homes = self._homes(item)
+        homes = (self._own,) if item[5] != "shared" and not item[6] else self._homes(item)
         with self._lock:
-            reason = "closed" if self.closed else "full"
-            self.dropped[reason] = self.dropped.get(reason, 0) + len(homes)
+            dropped, reason = self.dropped, "closed" if self.closed else "full"
+            dropped[reason] = dropped.get(reason, 0) + len(homes)
             if self.closed:
                 return
             loss = self._loss
-            if loss is None or self._last() is not loss:
+            try:
+                newest = self.queue[-1] is loss
+            except IndexError:  # the sender has just emptied it
+                newest = False
+            if loss is None or not newest:
                 loss = self._loss = Loss()
                 self._foreign += 1
                 self.queue.append(loss)
             for home in homes:
                 loss.homes[home] = loss.homes.get(home, 0) + 1
-
-    def _last(self) -> Any:
-        try:
-            return self.queue[-1]
-        except IndexError:  # the sender has just emptied it
-            return None
 
 
 class TalliedBuffer(Buffer):
@@ -165,8 +203,7 @@ class TalliedBuffer(Buffer):
     def __init__(
         self, limit: int, homes: Callable[[Item], tuple[str, ...]], ring: Callable[[], None], own: str, tally: Tally
     ) -> None:
-        super().__init__(limit, homes, ring)
-        self._own = own
+        super().__init__(limit, homes, ring, own)
         self._tally = tally
         self._view = tally.view
         self._slots: dict[int, int] = {}

@@ -7,7 +7,7 @@ that a call names only what it knows.
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 from ..schemas.dimensions import EntryKind, MatchMode
 from ..schemas.events import (
@@ -25,12 +25,17 @@ from ..schemas.events import (
     Tier,
 )
 from ..schemas.identity import Identity
-from .buffer import Buffer, Item
+from .buffer import NOTHING, PLAIN, Buffer, Item
+
+if TYPE_CHECKING:
+    from .buffer import How, More
 
 P = ParamSpec("P")
+T = TypeVar("T", "How", "More")
+F = TypeVar("F", bound=Callable[..., None])
 
-_NOTHING: tuple[str, str, str, str, None, str, str] = ("", "", "", "", None, "", "")
-"""Part, span, entry version, place, generation, request id and trace id of an event that has none."""
+_HOWS: dict[str, "How"] = {"derived": PLAIN} | {origin: (0, "", origin, "kv", "") for origin in ("asserted", "client")}
+_BODIES_KEPT = 4_096
 
 
 def _never_raises(
@@ -49,6 +54,68 @@ def _never_raises(
     return call
 
 
+def _short_create(general: F) -> F:
+    """`create` as engines mostly call it, without the way through every field there is."""
+
+    @functools.wraps(general)
+    def create(
+        self: "LifecycleCalls", /, *args: Any, store: Any = None, tier: Any = None, tokens: Any = 0, ttl_s: Any = None,
+        request_id: Any = "", key_origin: Any = "derived", **others: Any,
+    ) -> None:  # fmt: skip
+        if not others and store is not None and tier is not None:
+            try:
+                key, identity = args
+                body, how = Create(tokens=tokens, ttl_s=ttl_s), _HOWS[key_origin]
+                self._put((self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING))
+                return
+            except Exception:  # noqa: S110  # the general way counts it by its field
+                pass
+        others |= {"tokens": tokens, "ttl_s": ttl_s, "request_id": request_id, "key_origin": key_origin}
+        general(self, *args, **_place(store, tier), **others)
+
+    return cast("F", create)
+
+
+def _short_hit(general: F) -> F:
+    """`hit` likewise. Most hits reuse as many tokens as another did: what a call does not make, nobody has to fetch
+    from another core's cache."""
+    bodies: dict[int, Hit] = {}
+
+    def body_of(reused_tokens: Any) -> Hit:
+        body = Hit(reused_tokens=reused_tokens)
+        if type(reused_tokens) is int and len(bodies) < _BODIES_KEPT:
+            bodies[reused_tokens] = body
+        return body
+
+    @functools.wraps(general)
+    def hit(
+        self: "LifecycleCalls", /, *args: Any, store: Any = None, tier: Any = None, reused_tokens: Any = 0,
+        request_id: Any = "", key_origin: Any = "derived", **others: Any,
+    ) -> None:  # fmt: skip
+        if not others and store is not None and tier is not None:
+            try:
+                key, identity = args
+                body, how = bodies.get(reused_tokens) or body_of(reused_tokens), _HOWS[key_origin]
+                self._put((self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING))
+                return
+            except Exception:  # noqa: S110  # the general way counts it by its field
+                pass
+        others |= {"reused_tokens": reused_tokens, "request_id": request_id, "key_origin": key_origin}
+        general(self, *args, **_place(store, tier), **others)
+
+    return cast("F", hit)
+
+
+def _place(store: Any, tier: Any) -> dict[str, Any]:
+    """Without what the caller left out."""
+    return {name: value for name, value in (("store", store), ("tier", tier)) if value is not None}
+
+
+def _usual(values: T, usual: T) -> T:
+    """These values, as the object that most calls share where they are the same."""
+    return usual if values == usual else values
+
+
 class LifecycleCalls:
     """What `LifecyclePublisher` can be told. None of it waits, raises or logs.
 
@@ -61,6 +128,7 @@ class LifecycleCalls:
     _put: Callable[[Item], None]
     _clock: Callable[[], int]
 
+    @_short_create
     @_never_raises
     def create(
         self,
@@ -103,11 +171,13 @@ class LifecycleCalls:
         )  # fmt: skip
         self._put(
             (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, span,
-                entry_version, place, generation, request_id, trace_id,
+                self._clock(), body, key, identity, store, tier, owner, request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual((span, entry_version, place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
+    @_short_hit
     @_never_raises
     def hit(
         self,
@@ -149,8 +219,9 @@ class LifecycleCalls:
         )  # fmt: skip
         self._put(
             (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, span,
-                entry_version, place, generation, request_id, trace_id,
+                self._clock(), body, key, identity, store, tier, owner, request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual((span, entry_version, place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
@@ -178,8 +249,9 @@ class LifecycleCalls:
         """The store ended an entry by itself."""
         self._put(
             (
-                self._clock(), Expire(reason=reason), key, identity, store, tier, owner, rank, copy, key_origin, kind,
-                part, "", entry_version, place, generation, request_id, trace_id,
+                self._clock(), Expire(reason=reason), key, identity, store, tier, owner, request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual(("", entry_version, place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
@@ -217,8 +289,9 @@ class LifecycleCalls:
         body = Invalidate(scope=scope, where=dict(where or {}), cause=cause, op_id=op_id, outcome=outcome)
         self._put(
             (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, "",
-                entry_version, place, generation, request_id, trace_id,
+                self._clock(), body, key, identity, store, tier, owner, request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual(("", entry_version, place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
@@ -248,7 +321,9 @@ class LifecycleCalls:
         self._put(
             (
                 self._clock(), Commit(bytes=bytes, payload_digest=payload_digest), key, identity, store, tier, owner,
-                rank, copy, key_origin, kind, part, "", entry_version, place, generation, request_id, trace_id,
+                request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual(("", entry_version, place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
@@ -257,13 +332,13 @@ class LifecycleCalls:
         """This node's process started and found these tiers as the last one left them. The first call to publish
         anything, or made with `surviving_tiers` instead: a later one is another restart."""
         body = NodeStart(surviving_tiers=tuple(surviving_tiers), version=version)
-        self._put((self._clock(), body, "", None, "", "gpu", "", 0, "", "derived", "kv", *_NOTHING))
+        self._put((self._clock(), body, "", None, "", "gpu", "", "", PLAIN, NOTHING))
 
     @_never_raises
     def lookups(self, counts: Sequence[LookupCount], *, store: str = "", tier: Tier = "gpu") -> None:
         """Lookups since the last report, by tenant, template, model and tier."""
         body = Lookups(counts=tuple(counts))
-        self._put((self._clock(), body, "", None, store, tier, "", 0, "", "derived", "kv", *_NOTHING))
+        self._put((self._clock(), body, "", None, store, tier, "", "", PLAIN, NOTHING))
 
     @_never_raises
     def check(
@@ -298,8 +373,9 @@ class LifecycleCalls:
         )  # fmt: skip
         self._put(
             (
-                self._clock(), body, key, identity, store, tier, owner, rank, copy, key_origin, kind, part, "", "",
-                place, generation, request_id, trace_id,
+                self._clock(), body, key, identity, store, tier, owner, request_id,
+                _usual((rank, copy, key_origin, kind, part), PLAIN),
+                _usual(("", "", place, generation, trace_id), NOTHING),
             )
         )  # fmt: skip
 
@@ -321,7 +397,7 @@ class LifecycleCalls:
         body = RequestEnd(parts_required=tuple(parts_required))
         self._put(
             (
-                self._clock(), body, key, identity, store, tier, owner, 0, "", "derived", "kv", "", "", "", "", None,
-                request_id, trace_id,
+                self._clock(), body, key, identity, store, tier, owner, request_id,
+                PLAIN, _usual(("", "", "", None, trace_id), NOTHING),
             )
         )  # fmt: skip

@@ -150,7 +150,7 @@ class KafkaTransport:
             compression_type=None if self._kafka.compression == "none" else self._kafka.compression,
             max_batch_size=MAX_BATCH_BYTES,
             max_request_size=4 * MAX_BATCH_BYTES,
-            linger_ms=1,
+            linger_ms=0,
             request_timeout_ms=int(self._request_timeout_s * 1000),
             metadata_max_age_ms=30_000,
         )

@@ -18,13 +18,13 @@ from ..schemas.errors import BadInput
 from ..schemas.events import Check, Event, Invalidate, Lookups, NodeStart
 from ..schemas.homes import node_home, shared_home, shared_homes
 from ..schemas.identity import Identity
-from .buffer import Item
+from .buffer import NOTHING, PLAIN, Item, oldest
 from .packing import Writer
 from .tally import Marks
 
 ITEM_FIELDS = (
-    "key", "identity", "store", "tier", "owner", "rank", "copy", "key_origin", "kind", "part", "span",
-    "entry_version", "place", "generation", "request_id", "trace_id",
+    "key", "identity", "store", "tier", "owner", "request_id", "rank", "copy", "key_origin", "kind", "part", "span",
+    "entry_version", "place", "generation", "trace_id",
 )  # fmt: skip
 """What follows time and body in an `Item`."""
 
@@ -90,6 +90,8 @@ class Packer:
         self._stand_in = stand_in
         self._writer = Writer(node, incarnation)
         self._decoder = EnvelopeDecoder()
+        self._room = config.envelope_events
+        """How many events are expected to fit: fewer after a record that was too large, more again after small ones."""
 
     def pack(self, lane: Lane) -> Packed | None:
         """The lane's next record, or None where a marker, or nothing, comes next."""
@@ -98,9 +100,7 @@ class Packer:
             while pending and type(pending[0]) is int:
                 lane.given += pending.popleft()
                 lane.hole = True
-            items: list[Item] = []
-            while pending and len(items) < self._config.envelope_events and type(pending[0]) is tuple:
-                items.append(pending.popleft())
+            items: list[Item] = oldest(pending, self._room)
             if not items:
                 return None
             packed = self._pack(lane, items)
@@ -128,10 +128,12 @@ class Packer:
                 if self._stand_in is None:
                     return None
                 return Packed(self._writer.write(lane.home, first, [self._stand_in(items[0])]), first, first)
-            half = len(items) // 2
+            half = self._room = len(items) // 2
             lane.pending.extendleft(reversed(items[half:]))
             items = items[:half]
             record = self._writer.write(lane.home, first, items)
+        if len(record) < self._config.envelope_bytes // 4:
+            self._room = min(self._config.envelope_events, 2 * self._room)
         return Packed(record, first, first + len(items) - 1)
 
     def _encoded(self, lane: Lane, items: list[Item]) -> bytes | None:
@@ -173,10 +175,9 @@ class Packer:
         self._refuse(field, message)
 
     def _event(self, lane: Lane, item: Item, seq: int) -> Event:
-        (
-            time_ns, body, key, identity, store, tier, _owner, rank, copy, origin, kind, part, span, version, place,
-            generation, request_id, trace_id,
-        ) = item  # fmt: skip
+        time_ns, body, key, identity, store, tier, _owner, request_id, how, more = item
+        rank, copy, origin, kind, part = how
+        span, version, place, generation, trace_id = more
         return Event(
             node=self.node, incarnation=self.incarnation, home=lane.home, seq=seq, time_us=time_ns // 1000, body=body,
             store=store, tier=tier, rank=rank, copy=copy, key=key,  # type: ignore[arg-type]  # read back above
@@ -195,12 +196,12 @@ def heartbeat(
     """A check that says only "this lane goes on": it makes a gap at a lane's end visible to its readers."""
     body = Check(check="heartbeat", result=result, detail=detail)
     store, tier = (home[2:].rpartition(":")[0], "shared") if home.startswith("s:") else ("", "gpu")
-    return (time_ns, body, "", None, store, tier, "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+    return (time_ns, body, "", None, store, tier, "", "", PLAIN, NOTHING)
 
 
 def first_event(time_ns: int) -> Item:
     """The `node_start` of an incarnation that did not announce itself: nothing is known to have survived."""
-    return (time_ns, NodeStart(), "", None, "", "gpu", "", 0, "", "derived", "kv", "", "", "", "", None, "", "")
+    return (time_ns, NodeStart(), "", None, "", "gpu", "", "", PLAIN, NOTHING)
 
 
 def _right_types(event: Event) -> bool:
@@ -228,7 +229,9 @@ def _plain_field(field: str) -> str:
 def _culprit(item: Item) -> str:
     """The first header field, or else body field, that JSON cannot hold."""
     fields: list[tuple[str, Any]] = [
-        (name, value) for name, value in zip(ITEM_FIELDS, item[2:], strict=True) if name != "identity"
+        (name, value)
+        for name, value in zip(ITEM_FIELDS, (*item[2:8], *item[8], *item[9]), strict=True)
+        if name != "identity"
     ]
     fields += [(name, getattr(item[1], name)) for name in item[1].__struct_fields__]
     for name, value in fields:

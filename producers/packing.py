@@ -1,20 +1,20 @@
 """One record of a run of items: their envelope's rows and tables made at once, without an `Event` in between.
 
-This is what the sender spends its time on, and its time is the engine's: both share an interpreter. So the JSON of an
-identity is made once an object, strings and scopes are looked up once an event, and only a string that is new to the
-envelope is looked at twice.
+This is what the sender spends its time on, and its time is the engine's: both share an interpreter. So items are turned
+into columns, and each column is looked at by the interpreter's own C code: what is the same in all of them is looked up
+once a record, the JSON of an identity is made once an object.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from ..schemas.identity import Identity
-from ..schemas.reserved import HEARTBEAT_NODE, is_reserved
 from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Row, Scope
-from .buffer import Item
+from .buffer import NOTHING, Item
 
 _IDENTITIES_KEPT = 8_192
 
@@ -39,81 +39,84 @@ class Writer:
 
         Raises `Unpackable`, or what the values themselves raise, where one of the items is no event.
         """
-        strings: dict[str, int] = {}
-        scopes: dict[tuple[Any, ...], int] = {}
-        table: dict[bytes, int] = {}
-        places: dict[int, int] = {}
-        rows: list[Row] = []
-        t0 = items[0][0] // 1000
-        for (
-            time_ns, body, key, identity, store, tier, _owner, rank, copy, origin, kind, part, span, version, place,
-            generation, request_id, trace_id,
-        ) in items:  # fmt: skip
-            scope_tuple = (store, tier, rank, copy, origin, kind, part)
-            scope = scopes.get(scope_tuple)
-            if scope is None:
-                scope = scopes[scope_tuple] = len(scopes)
-            at = strings.get(key)
-            if at is None:
-                at = _new(strings, key)
-            who = -1
-            if identity is not None:
-                found = places.get(id(identity))
-                who = self._place(identity, table, places) if found is None else found
-            request = -1
-            if request_id != "":
-                request = strings.get(request_id, -1)
-                if request < 0:
-                    request = _new(strings, request_id)
-            extra = None
-            if span or version or place != "" or generation is not None or trace_id:
-                if type(place) is not str:
-                    raise Unpackable
-                extra = Extra(span, version, place, generation, trace_id)
-            rows.append(Row(time_ns // 1000 - t0, scope, at, who, request, body, extra))
-        packed = [
-            Scope(_index(strings, store), tier, rank, _index(strings, copy), origin, kind, _index(strings, part))
-            for store, tier, rank, copy, origin, kind, part in scopes
+        times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = zip(*items, strict=True)
+        at_scope, scopes = _numbered(stores, tiers, hows)
+        texts = dict.fromkeys(keys)
+        texts.update(dict.fromkeys(requests))
+        for store, _, (_, copy, _, _, part) in scopes:
+            texts.update(((store, None), (copy, None), (part, None)))
+        if list(map(type, texts)).count(str) < len(texts):  # bytes would be written as Base64 text
+            raise Unpackable
+        at = dict(zip(texts, range(len(texts)), strict=True))
+        at_identity, table = self._identity_table(identities)
+        at_request = {**at, "": -1} if "" in at else at
+        t0 = times[0] // 1000
+        columns: list[Iterable[Any]] = [
+            [time_ns // 1000 - t0 for time_ns in times],
+            at_scope,
+            map(at.__getitem__, keys),
+            at_identity,
+            map(at_request.__getitem__, requests),
+            bodies,
         ]
+        if mores.count(NOTHING) < len(items):
+            columns.append(map(_extra, mores))
         record = self._encoder.encode(
-            Envelope(
-                v=SCHEMA_VERSION,
-                node=self._node,
-                incarnation=self._incarnation,
-                home=home,
-                first=first,
-                last=first + len(items) - 1,
-                t0=t0,
-                strings=list(strings),
-                scopes=packed,
-                identities=[Raw(raw) for raw in table],
-                events=rows,
-            )
+            {
+                "v": SCHEMA_VERSION,
+                "node": self._node,
+                "incarnation": self._incarnation,
+                "home": home,
+                "first": first,
+                "last": first + len(items) - 1,
+                "t0": t0,
+                "strings": list(texts),
+                "scopes": [
+                    Scope(at[store], tier, rank, at[copy], origin, kind, at[part])
+                    for store, tier, (rank, copy, origin, kind, part) in scopes
+                ],
+                "identities": table,
+                # Not tuples: of these, nothing is to be walked by the garbage collector.
+                "events": list(map(Row, *columns)),
+            }
         )
         self._reader.decode(record)
         return record
 
-    def _place(self, identity: Identity, table: dict[bytes, int], places: dict[int, int]) -> int:
+    def _identity_table(self, identities: tuple[Any, ...]) -> tuple[Iterable[int], list[Raw]]:
+        """Each item's place in the table of identities (-1: none), and the table."""
+        numbers: dict[bytes, int] = {}
+        places: dict[int, int] = {}
+        ids = list(map(id, identities))
+        for identity in dict(zip(ids, identities, strict=True)).values():
+            place = -1 if identity is None else numbers.setdefault(self._json(identity), len(numbers))
+            places[id(identity)] = place
+        return map(places.__getitem__, ids), list(map(Raw, numbers))
+
+    def _json(self, identity: Identity) -> bytes:
         kept = self._identities.get(id(identity))
         if kept is None:
             if not isinstance(identity, Identity):
                 raise Unpackable
-            if is_reserved(identity.tenant_id) is not (self._node == HEARTBEAT_NODE):
-                raise Unpackable
             if len(self._identities) >= _IDENTITIES_KEPT:
                 self._identities.clear()
             kept = self._identities[id(identity)] = (identity, identity.canonical())
-        place = places[id(identity)] = table.setdefault(kept[1], len(table))
-        return place
+        return kept[1]
 
 
-def _new(strings: dict[str, int], text: str) -> int:
-    if type(text) is not str:  # bytes would be written as Base64 text
+def _numbered(*columns: tuple[Any, ...]) -> tuple[Iterable[int], list[tuple[Any, ...]]]:
+    """The different rows of these columns, and which one each row is."""
+    if all(column.count(column[0]) == len(column) for column in columns):
+        return repeat(0), [tuple(column[0] for column in columns)]
+    rows = list(zip(*columns, strict=True))
+    numbers = dict.fromkeys(rows)
+    numbers.update(zip(numbers, range(len(numbers)), strict=True))
+    return map(numbers.__getitem__, rows), list(numbers)  # type: ignore[arg-type]  # every number has been set
+
+
+def _extra(more: tuple[Any, ...]) -> Extra | None:
+    if more == NOTHING:
+        return None
+    if type(more[2]) is not str:  # a place: bytes would be written as Base64 text
         raise Unpackable
-    at = strings[text] = len(strings)
-    return at
-
-
-def _index(strings: dict[str, int], text: str) -> int:
-    at = strings.get(text)
-    return _new(strings, text) if at is None else at
+    return Extra(*more)

@@ -148,12 +148,11 @@ class LifecyclePublisher(LifecycleCalls):
         self._incarnation = incarnation
         self._spool = self._make_spool(incarnation, may_raise=start)
         self._line: Line = transport
-        self._buffer = Buffer(self.config.max_events, self._homes, self._ring)
+        own = node_home(self.node)
+        self._buffer = Buffer(self.config.max_events, self._homes, self._ring, own)
         if self._spool is not None:
             self._line = SpooledTransport(transport, self._spool, patience_s=self.config.spool_after_s)
-            self._buffer = TalliedBuffer(
-                self.config.max_events, self._homes, self._ring, node_home(self.node), self._spool.tally
-            )
+            self._buffer = TalliedBuffer(self.config.max_events, self._homes, self._ring, own, self._spool.tally)
         self._put: Callable[[Item], None] = self._buffer.put
         self._drained = True
         self._sender: Sender | None = None

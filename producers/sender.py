@@ -165,25 +165,26 @@ class Sender:
 
     def _stage(self) -> None:
         """Move everything from the buffer into the lanes."""
-        buffer = self._buffer
-        queue, own = buffer.queue, self._lane(node_home(self._node)).pending
-        for _ in range(len(queue)):
-            thing = buffer.take() if type(queue[0]) is not tuple else queue.popleft()
-            if type(thing) is tuple:
-                buffer.staged += 1
-                try:
-                    plain = self._announced and thing[5] != "shared" and not thing[6]
-                except Exception:  # whatever a caller put there
-                    plain = False
-                if plain:
-                    own.append(thing)
-                else:
-                    self._stage_event(thing)
-            elif isinstance(thing, Loss):
-                for home, count in thing.homes.items():
-                    self._lane(home).pending.append(count)
-            elif isinstance(thing, Flush):
-                self._stage_flush(thing)
+        buffer, own = self._buffer, self._lane(node_home(self._node)).pending
+        left = len(buffer.queue)
+        if left > self._config.envelope_events and self._deadline is None and not buffer.has_markers():
+            left -= left % self._config.envelope_events  # what would not fill a record waits for more
+        while left > 0 and (things := buffer.take()):
+            left -= len(things)
+            if self._announced and buffer.is_plain(things):
+                own.extend(things)
+            else:
+                for thing in things:
+                    self._stage_one(thing)
+
+    def _stage_one(self, thing: Any) -> None:
+        if type(thing) is tuple:
+            self._stage_event(thing)
+        elif isinstance(thing, Loss):
+            for home, count in thing.homes.items():
+                self._lane(home).pending.append(count)
+        elif isinstance(thing, Flush):
+            self._stage_flush(thing)
 
     def _stage_event(self, item: Item) -> None:
         """One event that is counted as staged, to the lanes of its homes."""
