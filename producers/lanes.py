@@ -128,7 +128,9 @@ class Packer:
                 if self._stand_in is None:
                     return None
                 return Packed(self._writer.write(lane.home, first, [self._stand_in(items[0])]), first, first)
-            half = self._room = len(items) // 2
+            half = len(items) // 2
+            if self._stand_in is None:  # a run that may be packed again has to give the same records
+                self._room = half
             lane.pending.extendleft(reversed(items[half:]))
             items = items[:half]
             record = self._writer.write(lane.home, first, items)
