@@ -4,12 +4,14 @@ from pathlib import Path
 
 EXTRAS = {
     "faust": "streams",
+    "aiohttp": "streams",
     "clickhouse_connect": "audit",
     "chdb": "local",
     "torch": "node",
     "transformers": "node",
     "starlette": "audit",
     "uvicorn": "audit",
+    "httpx": "audit",
     "jinja2": "audit",
     "grafana_api": "dashboards",
     "grafana_foundation_sdk": "dashboards",
@@ -26,6 +28,8 @@ NEEDS = {
     "replay": "streams",
     "backfill": "streams",
     "resolve": "streams",
+    "notify": "streams",
+    "heartbeat": "streams",
     "init": "streams",
     "store": "local",
     "dashboards": "dashboards",

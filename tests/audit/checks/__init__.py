@@ -1,0 +1,1 @@
+"""Active checks, against a stub endpoint on a real socket."""
