@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,27 +14,50 @@ from ..producers.kafka_client import connection
 from ..schemas.config import Config, load_config
 from ..schemas.errors import BrokerError
 
-GROUPS = {"detect": "kvtrail-detect", "sink": "kvtrail-sink", "resolve": "kvtrail-resolve"}
+GROUPS = {
+    "detect": "kvtrail-detect", "sink": "kvtrail-sink", "resolve": "kvtrail-resolve", "notify": "kvtrail-notify",
+}  # fmt: skip
 """Worker -> its consumer group."""
 
 
 @click.command()
-@click.argument("worker", type=click.Choice(list(GROUPS)))
+@click.argument("worker", type=click.Choice([*GROUPS, "heartbeat"]))
 def alive(worker: str) -> None:
     """Exit status 0 if this instance's worker is a member of its group, 1 if not: for health checks.
 
     Kafka drops a member that stops sending heartbeats, so that a hung process is not taken for a healthy one; right
-    after a crash the answer can be late by the worker's session timeout.
+    after a crash the answer can be late by the worker's session timeout. The heartbeat is in no group: it is alive
+    while its events reach every partition.
     """
     config = load_config()
+    if worker == "heartbeat":
+        _beats(config)
+        return
     instances = {
         "detect": config.detector.instance, "sink": config.sink.instance, "resolve": config.resolver.instance,
+        "notify": config.notify.instance,
     }  # fmt: skip
     instance = instances[worker]
     if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}")):
         click.echo(f"{worker} {instance}: in its group")
         return
     click.echo(f"{worker} {instance}: not in its group", err=True)
+    sys.exit(1)
+
+
+def _beats(config: Config) -> None:
+    from ..streams.silence import beating
+
+    since_us = time.time_ns() // 1000 - round(config.heartbeat.deadline_s * 1e6)
+    try:
+        reached = asyncio.run(beating(config.kafka, "alive", since_us))
+    except (KafkaError, OSError) as error:
+        raise _silent(error) from error
+    missed = sorted(set(range(config.kafka.partitions)) - reached)
+    if not missed:
+        click.echo("heartbeat: reaches every partition")
+        return
+    click.echo(f"heartbeat: nothing came lately in partition {', '.join(map(str, missed))}", err=True)
     sys.exit(1)
 
 
@@ -44,12 +68,16 @@ async def is_member(config: Config, group: str, client_id: str) -> bool:
         await admin.start()
         answers = await admin.describe_consumer_groups([group])
     except (KafkaError, OSError) as error:
-        raise BrokerError(
-            f"does not answer ({type(error).__name__}).", field="kafka.bootstrap", remedy="Is the broker running there?"
-        ) from error
+        raise _silent(error) from error
     finally:
         await admin.close()
     return client_id in set(_client_ids(answers))
+
+
+def _silent(error: Exception) -> BrokerError:
+    return BrokerError(
+        f"does not answer ({type(error).__name__}).", field="kafka.bootstrap", remedy="Is the broker running there?"
+    )
 
 
 def _client_ids(answers: Iterable[Any]) -> Iterable[str]:

@@ -80,9 +80,12 @@ def _rows(
     defaults = dict(_fields(Config()))
     values = dict(_fields(found)) if found is not None else {}
     for name, default in defaults.items():
-        value = "(invalid)" if problem and problem.field == name else shown(values[name]) if values else "?"
-        yield name, value, shown(default), sources.get(name, "default")
-    for name in sources.keys() - defaults.keys():
+        value = "(invalid)" if problem and problem.field == name else shown(values.get(name, ())) if values else "?"
+        if name in values or not isinstance(default, dict):  # targets that there are have rows of their own
+            yield name, value, shown(default), sources.get(name, "default")
+    for name in [name for name in values if name not in defaults]:
+        yield name, shown(values[name]), "-", sources.get(name, "default")
+    for name in sources.keys() - defaults.keys() - values.keys():
         yield name, "(unknown)", "", sources[name]
 
 
@@ -91,6 +94,9 @@ def _fields(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield from _fields(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value:
+            for key, one in value.items():
+                yield from _fields(one, f"{prefix}{name}.{key}.")
         else:
             yield prefix + name, value
 
@@ -99,7 +105,7 @@ def shown(value: object) -> str:
     """A value as it may be printed: no secret, no credentials in an address."""
     if isinstance(value, SecretStr):
         return "(set)" if value.get_secret_value() else "-"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | dict):
         return ",".join(map(str, value)) or "-"
     text = "-" if value is None else str(value)
     if "://" in text and "@" in text:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from .errors import ConfigError
+from .paging import HeartbeatConfig, NotifyConfig
+from .paging import with_secrets as with_paging_secrets
 
 PREFIX = "KVTRAIL_"
 
@@ -247,6 +249,8 @@ class Config(Section):
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()
     resolver: ResolverConfig = ResolverConfig()
+    notify: NotifyConfig = NotifyConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
     retention: RetentionConfig = RetentionConfig()
     serve: ServeConfig = ServeConfig()
     local: LocalConfig = LocalConfig()
@@ -316,7 +320,7 @@ def _with_secrets(config: Config) -> Config:
     if serve.token_file is not None:
         secret = _secret(serve.token_file, "serve.token_file")
         config = config.model_copy(update={"serve": serve.model_copy(update={"token": secret})})
-    return config
+    return config.model_copy(update={"notify": with_paging_secrets(config.notify, _secret)})
 
 
 def _secret(path: Path, field: str) -> SecretStr:

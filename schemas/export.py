@@ -16,6 +16,7 @@ from .digests import DIGEST_PATTERN
 from .facts import Fact
 from .findings import Finding
 from .identity import CORE, DIMENSIONS, Identity, PrefixKey
+from .notifications import Notification
 from .wire import MAX_EVENTS, SCHEMA_VERSION, Envelope, PlainEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,6 +29,7 @@ _STRUCTS: tuple[tuple[str, type[msgspec.Struct], str], ...] = (
     ("context", RequestContext, "A record on kvtrail.context: who asked, under a request id. Events wait there too."),
     ("finding", Finding, "One record on kvtrail.findings: one revision of one finding."),
     ("dead-letter", DeadLetter, "One record on kvtrail.dead-letter: refused input with its exact bytes."),
+    ("notification", Notification, "The body that a webhook gets: what became of one incident."),
 )
 
 _CHECKED_IN_CODE: dict[str, dict[str, Any]] = {

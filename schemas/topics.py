@@ -11,6 +11,7 @@ CONTEXT = "kvtrail.context"
 STATE = "kvtrail.state"
 DEAD_LETTER = "kvtrail.dead-letter"
 DIGESTS = "kvtrail.digests"
+NOTIFICATIONS = "kvtrail.notifications"
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True):
@@ -35,4 +36,10 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(name=STATE, partitioned=True, cleanup="compact", purpose="detector snapshots"),
     TopicSpec(name=DEAD_LETTER, partitioned=False, purpose="refused records with their raw bytes and cause"),
     TopicSpec(name=DIGESTS, partitioned=False, retention_ms=-1, purpose="signed digests of what was stored"),
+    TopicSpec(
+        name=NOTIFICATIONS,
+        partitioned=False,
+        retention_ms=90 * 24 * 3600 * 1000,
+        purpose="what was told about incidents, and each delivery",
+    ),
 )

@@ -27,7 +27,8 @@ class SnapshotUnusable(BrokerError):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """`next` is the offset the fold goes on from; `last_append_us` is the append time of the record before it."""
+    """`next` is the offset the fold goes on from; `last_append_us` is the append time of the record before it;
+    `unjudged` are the newest records before it that were left out."""
 
     id: str
     partition: int
@@ -37,6 +38,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     bytes: int
     sha256: str
     writer: str = ""
+    unjudged: tuple[int, ...] = ()
     format: int = FORMAT
 
 
@@ -51,18 +53,26 @@ _encode = msgspec.json.Encoder().encode
 _manifest = msgspec.json.Decoder(Manifest)
 
 
-def manifest_key(partition: int) -> bytes:
-    """The key of the partition's manifest on `kvtrail.state`."""
-    return f"{partition}/manifest".encode()
+def manifest_key(partition: int, owner: str = "") -> bytes:
+    """The key of the partition's manifest on `kvtrail.state`. `owner`: whose state, empty for the detector's."""
+    return f"{owner}{partition}/manifest".encode()
 
 
-def blob_key(partition: int, manifest: str, index: int) -> bytes:
+def blob_key(partition: int, manifest: str, index: int, owner: str = "") -> bytes:
     """The key of one blob of one manifest."""
-    return f"{partition}/blob/{manifest}/{index}".encode()
+    return f"{owner}{partition}/blob/{manifest}/{index}".encode()
 
 
 def pack(
-    state: bytes, *, partition: int, next_offset: int, last_append_us: int, writer: str, manifest_id: str = ""
+    state: bytes,
+    *,
+    partition: int,
+    next_offset: int,
+    last_append_us: int,
+    writer: str,
+    manifest_id: str = "",
+    owner: str = "",
+    unjudged: tuple[int, ...] = (),
 ) -> list[tuple[bytes, bytes]]:
     """The records of a snapshot, in the order in which they must be written."""
     packed = zlib.compress(state, 1)
@@ -76,9 +86,10 @@ def pack(
         bytes=len(packed),
         sha256=hashlib.sha256(packed).hexdigest(),
         writer=writer,
+        unjudged=unjudged,
     )
-    records = [(blob_key(partition, manifest.id, index), blob) for index, blob in enumerate(blobs)]
-    return [*records, (manifest_key(partition), _encode(manifest))]
+    records = [(blob_key(partition, manifest.id, index, owner), blob) for index, blob in enumerate(blobs)]
+    return [*records, (manifest_key(partition, owner), _encode(manifest))]
 
 
 def manifest_of(records: Iterable[tuple[bytes, bytes]]) -> Manifest:
@@ -87,16 +98,19 @@ def manifest_of(records: Iterable[tuple[bytes, bytes]]) -> Manifest:
 
 
 class Unpacker:
-    """Takes the state topic's records of one partition, oldest first, and gives the snapshot they end in."""
+    """Takes the state topic's records of one partition, oldest first, and gives the snapshot of `owner` they end in.
+    What others keep in the partition is passed over."""
 
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
+    def __init__(self, partition: int, owner: str = "") -> None:
+        self._partition, self._owner = partition, owner
         self._manifests: list[Manifest] = []
         self._blobs: dict[bytes, bytes] = {}
 
     def add(self, key: bytes, value: bytes) -> None:
         """One record; an empty value is a tombstone."""
-        if key == manifest_key(self._partition):
+        if not key.startswith(f"{self._owner}{self._partition}/".encode()):
+            return
+        if key == manifest_key(self._partition, self._owner):
             if value:
                 self._manifests.append(_manifest.decode(value))
             else:
@@ -119,7 +133,7 @@ class Unpacker:
                     field=f"kvtrail.state/{self._partition}",
                     remedy="Run the build that wrote it, or upgrade this one.",
                 )
-            keys = [blob_key(self._partition, manifest.id, index) for index in range(manifest.blobs)]
+            keys = [blob_key(self._partition, manifest.id, index, self._owner) for index in range(manifest.blobs)]
             packed = b"".join(self._blobs.get(key, b"") for key in keys)
             if len(packed) == manifest.bytes and hashlib.sha256(packed).hexdigest() == manifest.sha256:
                 return Snapshot(manifest=manifest, state=zlib.decompress(packed))

@@ -11,9 +11,10 @@ from .snapshots import Manifest, Snapshot, Unpacker, manifest_of, pack
 
 
 class StateTopic:
-    """Writes and restores the snapshots of any partition."""
+    """Writes and restores the snapshots of any partition. `owner`: whose, empty for the detector's."""
 
-    def __init__(self, kafka: KafkaConfig, producer: AIOKafkaProducer, instance: str) -> None:
+    def __init__(self, kafka: KafkaConfig, producer: AIOKafkaProducer, instance: str, owner: str = "") -> None:
+        self._owner = owner
         self._kafka = kafka
         self._producer = producer
         self._instance = instance
@@ -22,7 +23,7 @@ class StateTopic:
     async def restore(self, partition: int) -> Snapshot | None:
         """The partition's newest snapshot. Raises `SnapshotUnusable` where it is not whole."""
         tp = TopicPartition(STATE, partition)
-        unpacker = Unpacker(partition)
+        unpacker = Unpacker(partition, self._owner)
         consumer = reader(self._kafka, f"kvtrail-{self._instance}-state-{partition}")
         await consumer.start()
         try:
@@ -38,7 +39,9 @@ class StateTopic:
         self._removable[partition] = unpacker.blobs()
         return await asyncio.to_thread(unpacker.snapshot)
 
-    async def write(self, partition: int, state: bytes, next_offset: int, last_append_us: int) -> Manifest:
+    async def write(
+        self, partition: int, state: bytes, next_offset: int, last_append_us: int, unjudged: tuple[int, ...] = ()
+    ) -> Manifest:
         """Returns when blobs, then manifest, are acknowledged and what they replace is marked for compaction."""
         records = await asyncio.to_thread(
             pack,
@@ -47,6 +50,8 @@ class StateTopic:
             next_offset=next_offset,
             last_append_us=last_append_us,
             writer=self._instance,
+            owner=self._owner,
+            unjudged=unjudged,
         )
         for key, value in records:
             await self._producer.send_and_wait(STATE, value, key=key, partition=partition)

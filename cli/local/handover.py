@@ -29,6 +29,10 @@ def _put(variables: dict[str, str], name: str, value: object) -> None:
         for inner in type(value).model_fields:
             _put(variables, f"{name}__{inner}", getattr(value, inner))
         return
+    if isinstance(value, dict):
+        for inner, one in value.items():
+            _put(variables, f"{name}__{inner}", one)
+        return
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     if isinstance(value, tuple):

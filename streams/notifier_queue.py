@@ -1,0 +1,72 @@
+"""What one target is still to be told, in order. Pure.
+
+Made of the same entries, in whatever state it begins, it comes to the same: what is known already changes nothing.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..schemas.notifications import Attempt, Notification
+
+SETTLED_KEPT = 10_000
+
+
+class Waiting(Struct):
+    """A notification and how often it was tried."""
+
+    notification: Notification
+    attempts: int = 0
+
+
+class TargetQueue:
+    """Notifications for one target. What nobody needs to be told any more is left out: growth that a newer one tells,
+    and an incident that was over before it was first told."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Waiting] = []
+        self.settled: dict[str, tuple[int, int]] = {}
+        """Incident -> the newest notification that was delivered or given up."""
+
+    def put(self, notification: Notification) -> list[Notification]:
+        """Add one; those that it makes superfluous, itself among them perhaps."""
+        cause_id = notification.cause_id
+        if notification.order <= self.settled.get(cause_id, (0, 0)) or any(
+            one.notification.id == notification.id for one in self.waiting
+        ):
+            return []
+        untried = [one for one in self.waiting if one.notification.cause_id == cause_id and not one.attempts]
+        dropped = [one for one in untried if one.notification.kind == "grown"]
+        opened = next((one for one in untried if one.notification.kind == "opened"), None)
+        if notification.kind == "resolved" and opened is not None:
+            dropped = untried
+        elif not (notification.kind == "grown" and opened is not None):
+            self.waiting.append(Waiting(notification))
+        else:  # whoever was never told that it opened is told with today's numbers
+            dropped = [*dropped, opened]
+            self.waiting.insert(self.waiting.index(opened), Waiting(_as_opened(notification)))
+        gone = {id(one) for one in dropped}
+        self.waiting = [one for one in self.waiting if id(one) not in gone]
+        superfluous = [one.notification for one in dropped]
+        return [*superfluous, notification] if notification.kind == "resolved" and opened is not None else superfluous
+
+    def note(self, attempt: Attempt) -> None:
+        """What became of one."""
+        at = attempt.episode, attempt.revision
+        found = next((one for one in self.waiting if one.notification.id == attempt.id), None)
+        if attempt.status == "failed":
+            if found is not None:
+                found.attempts = max(found.attempts, attempt.attempt)
+            return
+        if found is not None:
+            self.waiting.remove(found)
+        self.settled[attempt.cause_id] = max(at, self.settled.pop(attempt.cause_id, (0, 0)))
+        while len(self.settled) > SETTLED_KEPT:
+            del self.settled[next(iter(self.settled))]
+
+    def waits_for(self, cause_id: str) -> bool:
+        """Whether this target is still to be told something of the incident."""
+        return any(one.notification.cause_id == cause_id for one in self.waiting)
+
+
+def _as_opened(notification: Notification) -> Notification:
+    return replace(notification, kind="opened", previous_severity=None)
