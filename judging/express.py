@@ -242,7 +242,7 @@ class Express:
 
     def expire(self, event: Event, expire: Expire, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event):
+        if found is None or self._told_late(event) or (home.held and (scope, key) in home.held):
             return False
         mark = new_mark(event, self.order(event), self.lane, expire.reason)
         home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
@@ -251,7 +251,7 @@ class Express:
 
     def commit(self, event: Event, commit: Commit, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event):
+        if found is None or self._told_late(event) or (home.held and (scope, key) in home.held):
             return False
         mark = new_mark(event, self.order(event), self.lane, COMMIT)
         mark.bytes = -1 if commit.bytes is None else commit.bytes

@@ -21,7 +21,7 @@ from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row
 if TYPE_CHECKING:
     from .judge import Judge
 
-VERSION = 2
+VERSION = 3
 _CHUNK = 20_000
 _LOW = (1 << 64) - 1
 _encode = msgspec.msgpack.encode
@@ -156,14 +156,14 @@ def split(order: int) -> tuple[int, int]:
 
 def _lane(lane: Lane) -> list[Any]:
     return [
-        lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, lane.blind, lane.gap_us,
-        list(lane.lost), [list(run) for run in lane.runs],
+        lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, *split(lane.blind_from),
+        lane.gap_us, list(lane.lost), [list(run) for run in lane.runs],
     ]  # fmt: skip
 
 
 def _held(one: Held) -> tuple[Event, list[Any]]:
     who = [one.who.identity, one.who.mask, one.who.own, one.who.principal]
-    return one.event, [*split(one.order), one.append_us, one.lane.index, *who, one.unmatched, one.clean]
+    return one.event, [*split(one.order), one.append_us, one.lane.index, *who, one.unmatched, one.clean, one.disputed]
 
 
 def _pack_held(one: tuple[Event, list[Any]]) -> list[Any]:

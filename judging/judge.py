@@ -126,7 +126,7 @@ class Judge:
         """The home and the lane of a record, made where they are new."""
         home = self.homes.get(batch.home)
         if home is None:
-            home = self.homes[batch.home] = Home(batch.home, self.identities)
+            home = self.homes[batch.home] = Home(batch.home, self.identities, self.context.skew_us)
         time_us = batch.events[0].time_us if batch.events else self.stream.newest_us
         lane, new = home.lane(len(self.lanes), batch.node, batch.incarnation, time_us, self.context.skew_us)
         if new:
@@ -170,9 +170,10 @@ class Judge:
 
     def _refused(self, home: Home, lane: Lane, seq: int) -> None:
         """An event that was refused: its number is seen, what it said is unknown."""
-        lane.blind = True
         self.position += 1
-        lane.take(seq, self.position)
+        order = lane.take(seq, self.position)
+        if order is not None:
+            lane.blind_from = min(lane.blind_from, order)
         filled = home.note_gaps(lane, self.stream.newest_us, self.context.horizon_us)
         self.stream.gaps(home, lane)
         if filled:
@@ -199,6 +200,12 @@ class Judge:
         else:
             self.trial.settle(home, (held,))
 
+    def _close(self, home: Home, judged: list[Held]) -> None:
+        """Those of them that nothing can change any more are final."""
+        done = [one for one in judged if not self.trial.may_change(home, one)]
+        home.release(done)
+        self.trial.settle(home, done)
+
     def _create(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
         assert isinstance(body, Create)
@@ -214,11 +221,13 @@ class Judge:
         if row.rare.place and late:
             self._again(home, home.all_held(), "a create arrived late")
         elif waiting:
-            again = [one for one in waiting if one is not held and (one.unmatched or (late and one.order > held.order))]
+            again = [
+                one
+                for one in waiting
+                if one is not held and (one.unmatched or one.disputed or (late and one.order > held.order))
+            ]
             self._again(home, again, "its create arrived" if not late else "an earlier event arrived late")
-            done = [one for one in again if not self.trial.may_change(home, one)]
-            home.release(done)
-            self.trial.settle(home, done)
+            self._close(home, again)
 
     def _hit(self, home: Home, held: Held, late: bool) -> None:
         event = held.event
@@ -254,9 +263,15 @@ class Judge:
         for one in scopes:
             home.addresses.mark(one, key, mark, late=late, keep=bool(home.gapped))
         addresses = {(at, key) for at in (*scopes, scope)}
-        if late:
-            again = [one for at in addresses for one in home.held.get(at, ()) if one.order > held.order]
-            self._again(home, again, "an earlier event arrived late")
+        again = [
+            one
+            for at in addresses
+            for one in home.held.get(at, ())
+            if one.disputed or (late and one.order > held.order)
+        ]
+        if again:
+            self._again(home, again, "an earlier event arrived late" if late else "another node's event arrived")
+            self._close(home, again)
         self._told_later(home, held, addresses)
 
     def _told_later(self, home: Home, held: Held, addresses: set[Address] | None) -> None:
@@ -264,9 +279,13 @@ class Judge:
         ended_us = held.event.time_us + self.context.skew_us
         if self.stream.newest_us <= ended_us or not (home.recent or home.held):
             return
+        if addresses is None:
+            held_there = home.all_held()
+        else:
+            held_there = [one for at in addresses for one in home.held.get(at, ())]
         again = {
             id(one): one
-            for one in (*home.recent, *home.all_held())
+            for one in (*home.recent, *held_there)
             if one.event.time_us > ended_us
             and one.order < held.order
             and one.event.node != held.event.node

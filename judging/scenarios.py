@@ -53,18 +53,19 @@ def parse_scenario(document: Any, name: str = "scenario") -> Scenario:
 
 
 def _parsed(document: dict[str, Any], name: str) -> Scenario:
-    steps = _records(document["history"], name)
-    labels = {record.id: at for at, record in steps if isinstance(record, Event)}
     settings: dict[str, Any] = dict(document.get("settings") or {})
     thresholds = settings.pop("thresholds", None) or {}
     for threshold, setting in _THRESHOLDS.items():
         if threshold in thresholds:
             settings[setting] = thresholds[threshold]
     known = {key: value for key, value in settings.items() if key in JudgingConfig.model_fields}
+    judging = JudgingConfig(**known)
+    steps = _records(document["history"], name, round(judging.skew_s * 1e6))
+    labels = {record.id: at for at, record in steps if isinstance(record, Event)}
     return Scenario(
         id=str(document.get("id", name)),
         title=str(document.get("title", "")),
-        settings=JudgingConfig(**known),
+        settings=judging,
         steps=steps,
         labels=labels,
         expect=list(document.get("expect") or []),
@@ -73,8 +74,8 @@ def _parsed(document: dict[str, Any], name: str) -> Scenario:
     )
 
 
-def _records(text: str, name: str) -> list[tuple[str, Event | Fact]]:
-    lines = lines_of(text, name)
+def _records(text: str, name: str, skew_us: int) -> list[tuple[str, Event | Fact]]:
+    lines = lines_of(text, name, skew_us)
     homes = Homes(lines)
     steps: list[tuple[str, Event | Fact]] = []
     sent: dict[tuple[str, str, int], list[Event]] = {}

@@ -51,7 +51,8 @@ def _restore(judge: "Judge", state: Any) -> None:
         judge.comparator.of((creator, requester, kind, mode, end, variant, principal)).hits = hits
     for index, packed in enumerate(state["lanes"]):
         lane = Lane(index, *packed[:5])
-        lane.last_us, lane.blind, lane.gap_us, lost, lane.runs = packed[5:]
+        lane.last_us, high, low, lane.gap_us, lost, lane.runs = packed[5:]
+        lane.blind_from = high << 64 | low
         lane.lost = [(first, last) for first, last in lost]
         judge.lanes.append(lane)
     for packed in state["homes"]:
@@ -114,7 +115,7 @@ def _own(packed: Any) -> Packed:
 
 
 def _unpack_home(judge: "Judge", packed: Any) -> Home:
-    home = Home(packed["name"], judge.identities)
+    home = Home(packed["name"], judge.identities, judge.context.skew_us)
     for indexes in packed["nodes"]:
         incarnations = Incarnations()
         incarnations.lanes = [judge.lanes[index] for index in indexes]
@@ -152,8 +153,8 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
 
 
 def _unpack_held(judge: "Judge", packed: Any) -> Held:
-    raw, high, low, append_us, lane, identity, mask, own, principal, unmatched, clean = packed
+    raw, high, low, append_us, lane, identity, mask, own, principal, unmatched, clean, disputed = packed
     event = EnvelopeDecoder().decode(raw).events[0]
     held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own), principal))
-    held.unmatched, held.clean, held.seen = unmatched, clean, True
+    held.unmatched, held.clean, held.disputed, held.seen = unmatched, clean, disputed, True
     return held

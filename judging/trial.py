@@ -10,6 +10,7 @@ from ..schemas.events import Check, Create, Event, Hit
 from ..schemas.findings import Finding, finding_id
 from .checking import judged
 from .comparison import Comparison
+from .doubt import ended_before, may_have_lived, order_for
 from .findings import Findings
 from .interning import CONTENT_MASK, NOBODY, Who, span_end, unpack_own
 from .ledger.addresses import REPLACED
@@ -56,7 +57,7 @@ class Trial:
         event = held.event
         if isinstance(event.body, Check):
             return held.unmatched or bool(event.key and home.gapped)
-        if home.gapped or held.unmatched:
+        if home.gapped or held.unmatched or held.disputed:
             return True
         if held.identity < 0 and event.request_id:
             return True
@@ -75,47 +76,77 @@ class Trial:
             self.revisions.settle(finding_id(held.event.id))
 
     def _hit(self, home: Home, held: Held, hit: Hit) -> Finding | None:
-        context, event = self.context, held.event
-        row, end = self._match(home, held)
+        event = held.event
+        held.unmatched = held.disputed = False
+        if hit.outcome not in SERVED:
+            return None
+        case, verdict = self._read(home, held, hit, *self._match(home, held), held.order)
+        if verdict is not None:
+            case, verdict = self._kindest(home, held, hit, case, verdict)
+        row = case.row
         # An entry whose creator is still to be resolved has nobody to be compared with either.
         held.unmatched = row is None or (row.identity < 0 and bool(row.request_id))
-        if hit.outcome not in SERVED:
-            held.unmatched = False
-            return None
+        held.disputed = verdict is not None and home.owner != event.node
         self._served(home, held, row)
+        if not held.seen:
+            held.seen = True
+            case.comparison.hits += 1
+        held.clean = (
+            row is not None and held.identity >= 0 and not case.comparison.content and not case.comparison.domain
+        )
+        if self.observations is not None:
+            self._observe_hit(case)
+        if verdict is None:
+            return None
+        complete = not home.missing(event.tier, held.order)
+        return self.findings.about_event(event, verdict, held.who, row, complete=complete, reused=hit.reused_tokens)
+
+    def _kindest(
+        self, home: Home, held: Held, hit: Hit, case: HitCase, verdict: Verdict
+    ) -> tuple[HitCase, Verdict | None]:
+        """The hit on whichever instance leaves it innocent, of those that may have lived when it happened. Where none
+        does, one whose bytes are those that were read is more likely than one whose bytes are not."""
+        skew_us = self.context.skew_us
+        for row in self._eligible(list(may_have_lived(home, held, skew_us)), held):
+            other, answer = self._read(home, held, hit, row, None, order_for(held, row, skew_us), doubt=True)
+            if answer is None:
+                return other, None
+            if verdict.cause == "PAYLOAD_MISMATCH" != answer.cause:
+                case, verdict = other, answer
+        return case, verdict
+
+    def _read(
+        self, home: Home, held: Held, hit: Hit, row: Row | None, end: Mark | None, order: int, *, doubt: bool = False
+    ) -> tuple[HitCase, Verdict | None]:
+        """What is to be said of the hit, had it been on this instance. `doubt`: nothing counts that other nodes may
+        have done after it."""
+        context, event = self.context, held.event
         creator = NOBODY if row is None else row
         until = span_end(event.span)
         if until is None and row is not None:
             until = span_end(row.rare.span) or row.tokens or None
         comparison = context.comparator.compare(creator, held.who, event.kind, hit.match_mode, until)
-        if not held.seen:
-            held.seen = True
-            comparison.hits += 1
-        held.clean = row is not None and held.identity >= 0 and not comparison.content and not comparison.domain
         case = HitCase(
             event=event,
             hit=hit,
-            order=held.order,
+            order=order,
             append_us=held.append_us,
             who=held.who,
             home=home,
             row=row,
             end=end,
             comparison=comparison,
-            blind=not home.complete(event.tier, held.order),
+            # What an incarnation left unsaid until the next had begun may be about what was forgotten since.
+            blind=not home.complete(event.tier, order) or held.lane.next is not None,
             siblings=self._siblings(home, held),
+            doubt=doubt,
             context=context,
         )
-        if self.observations is not None:
-            self._observe_hit(case)
         for rule in HIT_RULES:
             verdict = rule(case)
             if verdict is not None:
-                complete = not home.missing(event.tier, held.order)
-                return self.findings.about_event(
-                    event, verdict, held.who, row, complete=complete, reused=hit.reused_tokens
-                )
-        return None
+                return case, verdict
+        return case, None
 
     def _observe_hit(self, case: HitCase) -> None:
         assert self.observations is not None
@@ -172,10 +203,9 @@ class Trial:
             return []
         return [one for one in home.requests.get(event.request_id, ()) if one.event.part != event.part]
 
-    def _match(self, home: Home, held: Held) -> tuple[Row | None, Mark | None]:
-        """The live instance at the address, else the one that ended there last within the horizon."""
-        context, event, order = self.context, held.event, held.order
-        rows = home.candidates(event, order, context.skew_us)
+    def _eligible(self, rows: list[Row], held: Held) -> list[Row]:
+        """Of several instances those that the event can mean by what it says."""
+        context, event = self.context, held.event
         if rows and context.facts.partitioned(event.store, held.append_us, event.time_us):
             domain = context.identities.domain(held.identity)
             rows = [row for row in rows if context.identities.domain(row.identity) == domain]
@@ -183,6 +213,12 @@ class Trial:
             rows = [row for row in rows if row.rare.version == event.entry_version] or rows
         if event.place:
             rows = [row for row in rows if self._meant(row, event)] or rows
+        return rows
+
+    def _match(self, home: Home, held: Held) -> tuple[Row | None, Mark | None]:
+        """The live instance at the address, else the one that ended there last within the horizon."""
+        context, event, order = self.context, held.event, held.order
+        rows = self._eligible(home.candidates(event, order, context.skew_us), held)
         live: list[Row] = []
         ended: list[tuple[int, Row, Mark]] = []
         for row in rows:
@@ -190,7 +226,7 @@ class Trial:
             if end is not None and self._contradicted(end, event):
                 end = None
             if end is None:
-                end = self._told_later(home, row, held)
+                end = self._told_later(home, row, held, order)
             if end is None:
                 live.append(row)
             else:
@@ -214,14 +250,14 @@ class Trial:
         """The end comes before the hit in the home's order, but the clocks of the two nodes deny it."""
         return end.time_us > event.time_us + self.context.skew_us and end.node != event.node
 
-    def _told_later(self, home: Home, row: Row, held: Held) -> Mark | None:
+    def _told_later(self, home: Home, row: Row, held: Held, order: int) -> Mark | None:
         """What ended the row by another node's word that came after the hit, though the clocks put it before."""
         event, skew_us = held.event, self.context.skew_us
         end = row.end if row.end is not None and row.end.reason != REPLACED else None
-        foreign = end is not None and end.order > held.order and end.node != event.node
+        foreign = end is not None and end.order > order and end.node != event.node
         if end is not None and foreign and end.time_us + skew_us < event.time_us:
             return end
-        return home.barriers.told_later(row, held.order, event, skew_us, self.context.identities)
+        return home.barriers.told_later(row, order, event, skew_us, self.context.identities)
 
     def _served(self, home: Home, held: Held, row: Row | None) -> None:
         """An unfinished response that is served is worse than one that is stored; the hit may match another later."""
@@ -261,7 +297,11 @@ class Trial:
         if self.observations is not None:
             self.observe_create(held.event, held.who)
         live = [
-            other for other in rows if other.order < held.order and home.addresses.end_of(other, held.order) is None
+            other
+            for other in rows
+            if other.order < held.order
+            and home.addresses.end_of(other, held.order) is None
+            and not ended_before(other, row, self.context.skew_us)
         ]
         case = CreateCase(
             event=held.event,
@@ -278,6 +318,7 @@ class Trial:
             verdict = rule(case)
             if verdict is not None and (worst is None or verdict.severity.rank > worst.severity.rank):
                 worst = verdict
+        held.disputed = worst is not None and worst.cause == "KEY_UNDERSPECIFIED" and home.owner != held.event.node
         if worst is None:
             return None
         complete = not home.missing(held.event.tier, held.order)

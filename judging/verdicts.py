@@ -64,6 +64,8 @@ class HitCase:
     comparison: Comparison
     blind: bool
     siblings: Sequence[Held]
+    doubt: bool = False
+    """Only what surely came before the hit counts."""
     context: Context
 
     @property

@@ -112,7 +112,7 @@ class Fleet:
         """Policies, and every node's start."""
         for tenant in self.tenants:
             if tenant.private:
-                yield self.fact(PolicyFact(tenant_id=tenant.name, sharing="none"))
+                yield self.fact(PolicyFact(tenant_id=tenant.name, sharing="none"), since_s=86_400.0)
         for node in self.nodes:
             yield node.emitter.start(self.now_us, STORE)
 
@@ -131,9 +131,11 @@ class Fleet:
             yield from self._report_lookups()
         yield from self._request(make_ask(self.random, self.tenants))
 
-    def fact(self, body: FactBody) -> Fact:
+    def fact(self, body: FactBody, since_s: float = 0.0) -> Fact:
+        """A fact that holds from now on, or has done so for a while."""
         self._facts += 1
-        return Fact(id=f"fact-{self._facts}", effective_at_us=self.now_us, body=body, source="simulator")
+        effective_us = self.now_us - round(since_s * 1e6)
+        return Fact(id=f"fact-{self._facts}", effective_at_us=effective_us, body=body, source="simulator")
 
     def rid(self) -> str:
         """A fresh request id."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ..interning import Identities
 from .barriers import Barriers
-from .rows import Digest, Mark, Row, Scope
+from .rows import Digest, Mark, Row, Scope, precedes
 
 COMMIT = "commit"
 REPLACED = "replaced"
@@ -21,8 +21,16 @@ NOT_READABLE = frozenset({"failed", "aborted"})
 _ENDED_KEPT = 10_000
 _MARKS_KEPT = 64
 OWNERS_KEPT = 4
+ENDED_KEPT = 8
+"""Ended instances of an address that are kept beside those that live."""
+LATE_US = 60_000_000
+"""How long ago they ended at most; the last of them is kept for as long as the horizon."""
 Address = tuple[Scope, Digest]
 Place = tuple[Scope, str]
+
+
+def _ended(row: Row) -> bool:
+    return row.end is not None
 
 
 class Ended(Struct, gc=False, frozen=True):
@@ -36,13 +44,13 @@ class Ended(Struct, gc=False, frozen=True):
 class Addresses:
     """Every entry of one home. The common address holds one row, others a list in order of creation."""
 
-    def __init__(self, barriers: Barriers, identities: Identities) -> None:
+    def __init__(self, barriers: Barriers, identities: Identities, skew_us: int) -> None:
         self.tables: dict[Scope, dict[Digest, Row | list[Row]]] = {}
         self.orphans: dict[Address, list[Mark]] = {}
         self.doubts: dict[Address, list[Mark]] = {}
         """Ends that name no domain where several live: who ended is open until there are as many as instances."""
         self.ended: deque[Ended] = deque()
-        self._barriers, self._identities = barriers, identities
+        self._barriers, self._identities, self._skew_us = barriers, identities, skew_us
 
     def rows(self, scope: Scope, key: Digest) -> list[Row]:
         """The instances known at an address, oldest first."""
@@ -54,7 +62,12 @@ class Addresses:
         """The instances that an undisturbed run would still know at `order`: what had come by then, without what the
         latest create had pruned."""
         rows = [row for row in self.rows(scope, key) if row.order < order]
-        return rows if len(rows) < 2 else [*self._pruned(rows[:-1], rows[-1].order), rows[-1]]
+        if len(rows) < 3:
+            return rows
+        known: list[Row] = []
+        for row in rows:
+            known = [*self._pruned(known, row), row]
+        return known
 
     def __iter__(self) -> Iterator[Row]:
         for table in self.tables.values():
@@ -70,6 +83,10 @@ class Addresses:
         barrier = self._barriers.covering(row, before if end is None else end.order, self._identities)
         return barrier or end
 
+    def barrier_of(self, row: Row) -> Mark | None:
+        """The first barrier that covers the row, whenever it came."""
+        return self._barriers.covering(row, 1 << 256, self._identities)
+
     def create(self, row: Row, *, late: bool, keep: bool) -> None:
         """An entry exists from now on. `keep`: something may still come late."""
         table = self.tables.setdefault(row.scope, {})
@@ -82,7 +99,7 @@ class Addresses:
             self._fold(row.scope, row.key, [*rows, row], [])
             return
         if not keep:
-            rows = self._pruned(rows, row.order)
+            rows = self._pruned(rows, row)
         self._create(rows, row)
         table[row.key] = row if len(rows) == 1 else rows
 
@@ -114,7 +131,7 @@ class Addresses:
             or (mark.place and mark.place != row.rare.place)
             or (mark.generation >= 0 and mark.generation != row.rare.generation)
             or (mark.version and mark.version != row.rare.version)
-            or (isinstance(found, list) and any(other.end is None for other in found[:-1]))
+            or (isinstance(found, list) and (self._before(found, row, mark) or not all(map(_ended, found[:-1]))))
         ):
             return False
         row.end = mark
@@ -150,7 +167,8 @@ class Addresses:
             else:
                 table[key] = kept[0] if len(kept) == 1 else kept
 
-    def _slot(self, row: Row) -> tuple[str, str]:
+    def slot(self, row: Row) -> tuple[str, str]:
+        """Instances of one slot replace each other."""
         return self._identities.domain(row.identity), row.rare.version
 
     def _create(self, rows: list[Row], row: Row) -> None:
@@ -159,17 +177,22 @@ class Addresses:
         rows.append(row)
 
     def _replace(self, rows: list[Row], row: Row, order: int, time_us: int) -> None:
-        slot = self._slot(row)
+        slot = self.slot(row)
         for other in rows:
-            if other is not row and other.end is None and other.order < row.order and self._slot(other) == slot:
+            if other is not row and other.end is None and other.order < row.order and self.slot(other) == slot:
                 other.end = Mark(order, time_us, REPLACED, row.lane)
 
-    def _pruned(self, rows: list[Row], order: int) -> list[Row]:
-        """What lives, and what ended last."""
-        ends = [(row, self.end_of(row, order)) for row in rows]
-        ended = [(end.order, row.order, row) for row, end in ends if end is not None]
-        last = max(ended, key=lambda item: item[:2])[2] if ended else None
-        return [row for row, end in ends if end is None or row is last]
+    def _pruned(self, rows: list[Row], newer: Row) -> list[Row]:
+        """What lives when a newer instance comes, what ended last, and the few that ended so lately that a hit on
+        them may still be on its way."""
+        if not rows:
+            return rows
+        ends = [(row, self.end_of(row, newer.order)) for row in rows]
+        ended = sorted((end.order, row.order, end.time_us) for row, end in ends if end is not None)
+        since_us = newer.time_us - LATE_US
+        kept = {order for _, order, time_us in ended[-ENDED_KEPT:] if time_us >= since_us}
+        kept.update(order for _, order, _ in ended[-1:])
+        return [row for row, end in ends if end is None or row.order in kept]
 
     def _apply(self, scope: Scope, key: Digest, rows: list[Row], mark: Mark) -> bool:
         live = [row for row in rows if row.order < mark.order and row.end is None]
@@ -185,6 +208,8 @@ class Addresses:
             live = [row for row in live if row.rare.pending and row.rare.commit is None] or live
             live = live[-1:]
         meant = self._meant(live, mark)
+        if len(meant) == 1:
+            meant = self._before(rows, meant[0], mark) or meant
         if len(meant) > 1:
             # Several domains live here and the end names none: nobody can say which ended until all have.
             doubts = self.doubts.setdefault((scope, key), [])
@@ -199,6 +224,18 @@ class Addresses:
             row.end = mark
             self.ended.append(Ended(mark.time_us, scope, key))
         return bool(meant)
+
+    def _before(self, rows: list[Row], row: Row, mark: Mark) -> list[Row]:
+        """An instance that was replaced without an end, if the end may be its own: told by another node than the one
+        that made the one that lives, and about then. A store ends what it has before it makes it anew."""
+        if precedes(row, mark, self._skew_us) or precedes(mark, row, self._skew_us):
+            return []
+        replaced = [other for other in rows if other.end is not None and other.end.reason == REPLACED]
+        return self._meant(replaced, mark)[-1:]
+
+    def means(self, mark: Mark, row: Row) -> bool:
+        """Whether what an end says fits an instance."""
+        return bool(self._meant([row], mark))
 
     def _meant(self, rows: list[Row], mark: Mark) -> list[Row]:
         if mark.place:

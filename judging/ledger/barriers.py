@@ -26,9 +26,10 @@ class Barrier:
 class Barriers:
     """In order; what covers a row is looked for among those after its create only."""
 
-    __slots__ = ("all", "last", "memo")
+    __slots__ = ("_skew_us", "all", "last", "memo")
 
-    def __init__(self) -> None:
+    def __init__(self, skew_us: int) -> None:
+        self._skew_us = skew_us
         self.all: list[Barrier] = []
         self.last = -1
         self.memo: dict[tuple[tuple[tuple[str, str], ...], int], bool] = {}
@@ -50,7 +51,7 @@ class Barriers:
         for barrier in self.all[bisect_right(self.all, row.order, key=attrgetter("order")) :]:
             if barrier.order >= before:
                 return None
-            if self._covers(barrier, row, identities):
+            if self._covers(barrier, row, identities) and not self._may_precede(barrier, row):
                 reason = "restart" if barrier.restart else "invalidated"
                 return Mark(barrier.order, barrier.time_us, reason, None, barrier.event_id)
         return None
@@ -63,9 +64,18 @@ class Barriers:
         for barrier in self.all[bisect_right(self.all, order, key=attrgetter("order")) :]:
             if barrier.restart or not row.time_us < barrier.time_us < event.time_us - skew_us:
                 continue
-            if barrier.event_id.partition("/")[0] != event.node and self._covers(barrier, row, identities):
+            foreign = barrier.event_id.partition("/")[0] != event.node
+            if foreign and self._covers(barrier, row, identities) and not self._may_precede(barrier, row):
                 return Mark(barrier.order, barrier.time_us, "invalidated", None, barrier.event_id)
         return None
+
+    def _may_precede(self, barrier: Barrier, row: Row) -> bool:
+        """An invalidation by another node may have been before the create, although it was told later."""
+        return (
+            not barrier.restart
+            and barrier.time_us <= row.time_us + self._skew_us
+            and barrier.event_id.partition("/")[0] != row.lane.node
+        )
 
     def _covers(self, barrier: Barrier, row: Row, identities: Identities) -> bool:
         if barrier.restart:

@@ -26,6 +26,8 @@ class Held(Struct, gc=False, eq=False):
     lane: Lane
     who: Who
     unmatched: bool = False
+    disputed: bool = False
+    """It has a finding, and what other nodes did about the same time may still clear it."""
     seen: bool = False
     """It was counted."""
     gone: bool = False
@@ -40,12 +42,12 @@ class Held(Struct, gc=False, eq=False):
 class Home:
     """Everything that one home orders. Nothing here spans homes."""
 
-    def __init__(self, name: str, identities: Identities) -> None:
+    def __init__(self, name: str, identities: Identities, skew_us: int) -> None:
         self.name = name
         self.owner = name[2:] if name.startswith("n:") else ""
         self.nodes: dict[str, Incarnations] = {}
-        self.barriers = Barriers()
-        self.addresses = Addresses(self.barriers, identities)
+        self.barriers = Barriers(skew_us)
+        self.addresses = Addresses(self.barriers, identities, skew_us)
         self.places = Places()
         self.payloads = Payloads()
         self.gapped: dict[int, Lane] = {}
@@ -84,10 +86,11 @@ class Home:
     def missing(self, tier: str, order: int) -> bool:
         """Whether events are missing that could bear on an entry of this tier at `order`. What an incarnation that is
         over left unsaid cannot be about memory."""
-        if not self.gapped or tier not in MEMORY:
-            return bool(self.gapped)
+        gapped = [lane for lane in self.gapped.values() if lane.hole < order]
+        if not gapped or tier not in MEMORY:
+            return bool(gapped)
         current = self._current(order)
-        return any(lane.node != self.owner or lane is current for lane in self.gapped.values())
+        return any(lane.node != self.owner or lane is current for lane in gapped)
 
     def complete(self, tier: str, order: int) -> bool:
         """Whether every create of a tier that could be live is known: the owner's history has no hole since a start
@@ -97,9 +100,9 @@ class Home:
             return False
         lanes = self.nodes[self.owner].lanes
         if tier in MEMORY:
-            return not current.blind
+            return current.blind_from > order
         # The tail of a process that died may be lost, and a tier that survives may hold what it had written.
-        return self.born_empty and len(lanes) == 1 and not current.blind
+        return self.born_empty and len(lanes) == 1 and current.blind_from > order
 
     def _current(self, order: int) -> Lane | None:
         """The owner's incarnation at `order`."""
@@ -154,6 +157,11 @@ class Home:
             return [scope]
         others = [other for other in self.addresses.tables if other[:3] == scope[:3] and "" in (other.copy, scope.copy)]
         return [other for other in others if self.addresses.rows(other, key)] or [scope]
+
+    def at(self, event: Event) -> list[Row]:
+        """Every instance known where the event's entry is, whenever it was created."""
+        key = pack_key(event.key)
+        return [row for scope in self.scopes_for(event) for row in self.addresses.rows(scope, key)]
 
     def candidates(self, event: Event, order: int, skew_us: int) -> list[Row]:
         """Instances at the event's address that had been created when it happened.

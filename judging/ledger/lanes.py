@@ -11,6 +11,8 @@ from operator import itemgetter
 SEQ_BITS = 48
 POSITION_SHIFT = 64
 MAX_SEQ = (1 << SEQ_BITS) - 1
+NEVER = (1 << 128) - 1
+"""After every order."""
 _FIRST_ORDINAL = 1 << 14
 _SPACING = 8
 
@@ -19,8 +21,8 @@ class Lane:
     """One lane. `runs` are the seqs seen, as [first, last, position of first], disjoint and sorted."""
 
     __slots__ = (
-        "blind", "first_us", "gap_us", "home", "incarnation", "index", "last_us", "lost", "next", "node", "ordinal",
-        "runs",
+        "blind_from", "first_us", "gap_us", "home", "incarnation", "index", "last_us", "lost", "next", "node",
+        "ordinal", "runs",
     )  # fmt: skip
 
     def __init__(self, index: int, node: str, incarnation: str, home: str, ordinal: int, first_us: int) -> None:
@@ -29,8 +31,8 @@ class Lane:
         self.first_us = self.last_us = first_us
         self.runs: list[list[int]] = []
         self.next: Lane | None = None
-        self.blind = False
-        """Some of its events were refused or lost for good: what they said is unknown."""
+        self.blind_from = NEVER
+        """Order of its first event that was refused or lost for good: what it said is unknown."""
         self.gap_us = 0
         """When its oldest open gap was seen, by the event that showed it."""
         self.lost: list[tuple[int, int]] = []
@@ -98,10 +100,20 @@ class Lane:
             expected = last + 1
         return tuple(sorted(found))
 
+    @property
+    def hole(self) -> int:
+        """Where its first missing event belongs, `NEVER` where none is missing."""
+        expected = 1
+        for first, last, position in self.runs:
+            if first > expected:
+                return self.order(position, expected)
+            expected = last + 1
+        return NEVER
+
     def give_up(self) -> None:
         """Wait no longer for what is missing: should it still come, it changes nothing."""
+        self.blind_from = min(self.blind_from, self.hole)
         self.lost = list(self.gaps())
-        self.blind = True
         self.runs = [[1, self.runs[-1][1], self.runs[0][2]]]
 
 

@@ -1,7 +1,7 @@
 """Rows of the ledger: one instance of an entry each, and the marks that change it."""
 
 from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -34,6 +34,27 @@ class Profile(NamedTuple):
     kind: str
     origin: str
     payload: int
+
+
+class Dated(Protocol):
+    """Something that a node did: where it stands in the order of its home, and when it was by the node's clock."""
+
+    @property
+    def order(self) -> int: ...
+
+    @property
+    def time_us(self) -> int: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+def precedes(one: Dated, two: Dated, skew_us: int) -> bool:
+    """Whether one was before the other, beyond doubt: a node knows the order of what it does, between nodes the clocks
+    must be further apart than they may be wrong."""
+    if one.node == two.node:
+        return one.order < two.order
+    return two.time_us - one.time_us > skew_us
 
 
 class Mark(Struct, gc=False, eq=False):
@@ -120,6 +141,11 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
     size: int
     rare: Rare
     end: Mark | None = None
+
+    @property
+    def node(self) -> str:
+        """Who created it."""
+        return self.lane.node
 
     @property
     def scope(self) -> Scope:

@@ -108,7 +108,7 @@ def _ordered(case: HitCase) -> Verdict | None:
         created = context.identities.get(row.identity)
         settled = event.time_us > fact.effective_at_us + context.skew_us
         if isinstance(body, InvalidationFact):
-            if settled:
+            if settled and row.time_us + context.skew_us < fact.effective_at_us:
                 return Verdict(
                     cause="HIT_AFTER_INVALIDATE",
                     severity=Severity.HIGH,

@@ -2,6 +2,7 @@
 
 from ...schemas.digests import digest_prefix
 from ...schemas.dimensions import TENSORS, Severity
+from ..doubt import surely_before
 from ..interning import span_end
 from ..ledger.home import Held
 from ..ledger.rows import Row
@@ -34,6 +35,10 @@ def _newer_owner(case: HitCase) -> Row | None:
         return None
     scope = row.scope if row is not None else case.scope
     owners = case.home.places.before(scope, place, case.order, case.order)
+    if case.doubt:
+        owners = [
+            owner for owner in owners if owner is row or surely_before(owner, event, case.order, case.context.skew_us)
+        ]
     last = owners[-1] if owners else None
     if last is None:
         return None
