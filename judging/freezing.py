@@ -163,7 +163,16 @@ def _lane(lane: Lane) -> list[Any]:
 
 def _held(one: Held) -> tuple[Event, list[Any]]:
     who = [one.who.identity, one.who.mask, one.who.own, one.who.principal]
-    return one.event, [*split(one.order), one.append_us, one.lane.index, *who, one.unmatched, one.clean, one.disputed]
+    return one.event, [
+        *split(one.order),
+        one.append_us,
+        one.lane.index,
+        *who,
+        one.unmatched,
+        one.clean,
+        one.disputed,
+        one.tail,
+    ]
 
 
 def _pack_held(one: tuple[Event, list[Any]]) -> list[Any]:

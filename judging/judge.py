@@ -161,7 +161,8 @@ class Judge:
         filled = home.note_gaps(lane, event.time_us, self.context.horizon_us)
         handler = self._handlers.get(type(event.body))
         if handler is not None:
-            held = Held(event, order, append_us, lane, self.identities.intern(event.identity))
+            who = self.identities.intern(event.identity)
+            held = Held(event, order, append_us, lane, who, tail=lane.next is not None)
             handler(home, held, lane.is_late(order))
         if home.gapped or filled:
             self.stream.gaps(home, lane, event)

@@ -153,8 +153,9 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
 
 
 def _unpack_held(judge: "Judge", packed: Any) -> Held:
-    raw, high, low, append_us, lane, identity, mask, own, principal, unmatched, clean, disputed = packed
+    raw, high, low, append_us, lane, identity, mask, own, principal, *flags = packed
     event = EnvelopeDecoder().decode(raw).events[0]
     held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own), principal))
-    held.unmatched, held.clean, held.disputed, held.seen = unmatched, clean, disputed, True
+    held.unmatched, held.clean, held.disputed, held.tail = flags
+    held.seen = True
     return held

@@ -137,7 +137,7 @@ class Trial:
             end=end,
             comparison=comparison,
             # What an incarnation left unsaid until the next had begun may be about what was forgotten since.
-            blind=not home.complete(event.tier, order) or held.lane.next is not None,
+            blind=not home.complete(event.tier, order) or held.tail,
             siblings=self._siblings(home, held),
             doubt=doubt,
             context=context,

@@ -28,6 +28,8 @@ class Held(Struct, gc=False, eq=False):
     unmatched: bool = False
     disputed: bool = False
     """It has a finding, and what other nodes did about the same time may still clear it."""
+    tail: bool = False
+    """It came when the next incarnation of its node had begun."""
     seen: bool = False
     """It was counted."""
     gone: bool = False

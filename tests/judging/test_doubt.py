@@ -172,6 +172,15 @@ def test_a_snapshot_remembers_what_is_disputed() -> None:
     assert [(one.cause, one.status) for one in found] == [("PAYLOAD_MISMATCH", "retracted")]
 
 
+def test_a_tail_that_comes_when_the_next_incarnation_has_begun_is_no_lie() -> None:
+    """What it speaks of may have been forgotten since; what came in time stays what it was found to be."""
+    late = "n1:1 create K acme t=0\nn1/i2:1 node_start t=10\nn1:2 hit K9 acme t=1"
+    assert causes(late) == ["n1:2 UNATTRIBUTED_HIT low"]
+    timely = "n1:1 create K acme t=0\nn1:2 hit K9 acme t=1\nn1/i2:1 node_start t=10\nn2:1 hit K9 acme {tier=l3} t=11\n"
+    gap = "n1/i2:3 hit K acme {tier=disk} t=12\nn1/i2:2 create K8 acme t=11"
+    assert causes(timely + gap)[0] == "n1:2 HIT_UNKNOWN_ENTRY high"
+
+
 def test_what_was_lost_after_a_hit_excuses_nothing() -> None:
     """A gap behind a hit cannot have held its create, even when it is given up."""
     history = "n1:1 create K1 acme t=0\nn1:2 hit K9 acme t=1\nn1:5 hit K1 acme t=2\nn1:6 hit K1 acme t=200000"
