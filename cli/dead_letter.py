@@ -34,7 +34,9 @@ def dead_letter() -> None:
 _since = click.option(
     "--since", default="", metavar="1h", help="Only what was refused in the last 90s, 15m, 1h, 7d ..."
 )
-_stage = click.option("--stage", default="", type=click.Choice(["", "decode", "insert"]), help="Where it was refused.")
+_stage = click.option(
+    "--stage", default="", type=click.Choice(["", "decode", "judge", "insert", "resolve"]), help="Where it was refused."
+)
 _code = click.option("--code", default="", metavar="CODE", help="Only this reason, as undecodable_record.")
 _limit = click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="At most so many."

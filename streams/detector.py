@@ -22,6 +22,7 @@ from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
 from .credentials import credentials
+from .deadletters import DeadLetterTopic
 from .detector_report import DetectorReport
 from .factfeed import FactFeed
 from .health import HealthServer
@@ -114,6 +115,7 @@ class Detector:
             facts=self._facts,
             state=StateTopic(config.kafka, self._producer, self._instance),
             outlet=FindingsTopic(self._producer),
+            letters=DeadLetterTopic(self._producer),
             committed=self._committed,
             owns=self._owned.__contains__,
             metrics=metrics,

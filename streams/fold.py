@@ -13,6 +13,9 @@ from ..schemas.findings import Finding
 from .records import Record
 from .refusals import RefusalLimit, refused
 
+UNJUDGED_KEPT = 1000
+"""How many offsets of records that were left out are remembered, for the limit after a restart."""
+
 
 class Frozen(Protocol):
     """A state that may be encoded in another thread while the judge goes on."""
@@ -28,6 +31,20 @@ class Judging(Protocol):
     def freeze(self) -> Frozen: ...
 
 
+class JudgingFailed(Exception):
+    """Decoding or judging a record raised what no bad input raises. The judge's state is no longer to be used;
+    `findings` are those of the records before it."""
+
+    def __init__(self, record: Record, findings: list[Finding]) -> None:
+        super().__init__(f"record {record.offset} could not be judged")
+        self.record = record
+        self.findings = findings
+
+    def like(self, other: "JudgingFailed") -> bool:
+        """Whether both failed at the same record in the same way."""
+        return self.record.offset == other.record.offset and repr(self.__cause__) == repr(other.__cause__)
+
+
 class Fold:
     """One partition's prefix. `next` is the offset of the first record that is not part of it."""
 
@@ -40,6 +57,10 @@ class Fold:
         self.rejected = 0
         self.newest_event_us = 0
         """The newest event time met since this fold was made, by the producers' clocks."""
+        self.unjudged: list[int] = []
+        """Offsets of the newest records of the prefix that were left out of it."""
+        self.usable = True
+        """False once judging a record has failed half-way."""
         self._decoder = EnvelopeDecoder()
         self._limit = limit
 
@@ -60,23 +81,42 @@ class Fold:
         """Judge records that follow the prefix, in order; the findings are new revisions, in order.
 
         Holes between them must be real holes of the log: call `missing` first. Raises `ValueError` on a record
-        that is already part of the prefix, since judging it again would be wrong, and `TooManyRefused`.
+        that is already part of the prefix, since judging it again would be wrong, `TooManyRefused`, and
+        `JudgingFailed`, after which only `become` helps.
         """
         findings: list[Finding] = []
         for record in records:
             if record.offset < self.next:
                 raise ValueError("a record below the prefix's end is already part of it")
-            batch = self._decoder.decode(record.value)
+            try:
+                batch = self._decoder.decode(record.value)
+                if batch.first is not None:
+                    findings += self.judge.batch(batch, record.append_us)
+            except MemoryError:
+                raise  # says nothing about the record
+            except Exception as error:
+                self.usable = False
+                raise JudgingFailed(record, findings) from error
             self.rejected += len(batch.rejects)
             if self._limit is not None:
                 self._limit.take(refused(batch))
-            if batch.first is not None:
-                findings += self.judge.batch(batch, record.append_us)
             if batch.events:
                 self.newest_event_us = max(self.newest_event_us, batch.events[-1].time_us)
             self.next = record.offset + 1
             self.last_append_us = record.append_us
         return findings
+
+    def become(self, other: "Fold", judge: Judging | None = None) -> None:
+        """Go on from another fold of the same log, with `judge` in place of its own. The limit goes on as it was."""
+        self.judge = other.judge if judge is None else judge
+        self.next, self.last_append_us, self.usable = other.next, other.last_append_us, True
+
+    def leave_out(self, record: Record) -> None:
+        """The next record is part of the prefix without having been judged. Raises `TooManyRefused`."""
+        if self._limit is not None:
+            self._limit.take(True)
+        self.unjudged = [*self.unjudged[1 - UNJUDGED_KEPT :], record.offset]
+        self.next, self.last_append_us = record.offset + 1, record.append_us
 
     def close(self, end: int) -> None:
         """Nothing is left in the log below `end`."""

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from aiokafka.errors import KafkaError
@@ -17,19 +17,21 @@ from msgspec import Struct
 from ..judging.errors import SnapshotError
 from ..judging.judge import Judge
 from ..schemas.config import Config
+from ..schemas.dead_letters import DeadLetter
 from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BrokerError
 from ..schemas.findings import Finding
 from ..schemas.reserved import is_own
 from ..schemas.topics import LIFECYCLE
 from .factfeed import FactFeed
-from .fold import Fold
+from .fold import Fold, JudgingFailed
 from .metrics import Registry
 from .reader import TopicReader
 from .records import Record
 from .refusals import RefusalLimit, refused
 from .snapshots import Manifest, SnapshotUnusable, manifest_key
 from .statetopic import StateTopic
+from .unjudged import judge_again
 
 _log = logging.getLogger("kvtrail.streams.detector")
 _QUEUED = 4
@@ -49,6 +51,12 @@ class Outlet(Protocol):
     async def publish(self, findings: list[Finding]) -> None: ...
 
 
+class Letters(Protocol):
+    """Where dead letters go. Returns when all of them are acknowledged."""
+
+    async def publish(self, letters: Sequence[DeadLetter]) -> object: ...
+
+
 class Services(Struct, frozen=True, kw_only=True):
     """What the partitions of one worker share. `committed` is the group's offset for a partition, None for none;
     `owns` says whether the worker still owns it."""
@@ -57,6 +65,7 @@ class Services(Struct, frozen=True, kw_only=True):
     facts: FactFeed
     state: StateTopic
     outlet: Outlet
+    letters: Letters
     committed: Callable[[int], Awaitable[int | None]]
     owns: Callable[[int], bool]
     metrics: Registry
@@ -85,9 +94,7 @@ class PartitionTask:
         self._stopping = False
         self._saved = 0
         self._saved_at = time.monotonic()
-        self._reader = TopicReader(
-            services.config.kafka, LIFECYCLE, f"kvtrail-{services.config.detector.instance}-{partition}"
-        )
+        self._reader = self._new_reader()
 
     @property
     def next(self) -> int:
@@ -130,6 +137,10 @@ class PartitionTask:
                 self._queue.get_nowait()
             await self._reader.stop()
 
+    def _new_reader(self) -> TopicReader:
+        config = self._services.config
+        return TopicReader(config.kafka, LIFECYCLE, f"kvtrail-{config.detector.instance}-{self.partition}")
+
     def _move(self, *, busy: bool) -> None:
         self.busy = busy
         self.moved_at = time.monotonic()
@@ -165,14 +176,16 @@ class PartitionTask:
             raise self._unusable("ends before the log begins: the records between are lost.")
         if manifest.next > end or await self._is_another_log(manifest, start):
             raise self._unusable("belongs to another log: the topic is not the one it was folded from.")
-        config = self._services.config
-        judge = await asyncio.to_thread(
-            Judge.load, snapshot.state, config.judging, config.deployment, self._services.facts.book
-        )
+        judge = await asyncio.to_thread(self._load, snapshot.state)
         self._saved = manifest.next
-        return Fold(judge, manifest.next, manifest.last_append_us, await self._limit(manifest.next, start))
+        limit = await self._limit(manifest.next, start, frozenset(manifest.unjudged))
+        fold = Fold(judge, manifest.next, manifest.last_append_us, limit)
+        fold.unjudged = [*manifest.unjudged]
+        return fold
 
-    async def _limit(self, reached: int, start: int | None = None) -> RefusalLimit:
+    async def _limit(
+        self, reached: int, start: int | None = None, unjudged: frozenset[int] = frozenset()
+    ) -> RefusalLimit:
         """The limit of refusals, with what was refused just before `reached`: a restart forgives nothing."""
         section = self._services.config.detector
         limit = RefusalLimit(
@@ -181,7 +194,7 @@ class PartitionTask:
         first = max(reached - section.refused_in_a_row, reached if start is None else start)
         decoder = EnvelopeDecoder()
         async for records in self._reader.read(self.partition, first, reached):
-            limit.recall([refused(decoder.decode(record.value)) for record in records])
+            limit.recall(record.offset in unjudged or refused(decoder.decode(record.value)) for record in records)
         return limit
 
     async def _is_another_log(self, manifest: Manifest, start: int) -> bool:
@@ -242,33 +255,82 @@ class PartitionTask:
         """Facts first, then the records, then the findings; nothing is acknowledged before they are."""
         started, metrics = time.monotonic(), self._services.metrics
         await self._services.facts.reach(max(record.append_us for record in records))
-        findings = fold.apply(records)
+        left = records
+        while left:
+            try:
+                findings = fold.apply(left)
+            except JudgingFailed as failure:
+                await self._publish(failure.findings)
+                await self._once_more(fold, failure)
+                left = [record for record in left if record.offset >= fold.next]
+            else:
+                await self._publish(findings)
+                break
         self.records += len(records)
-        self.findings += len(findings)
-        if findings:
-            await self._services.outlet.publish(findings)
-            for one in findings:
-                if is_own(one):
-                    continue
-                metrics.add(
-                    "kvtrail_detector_findings_total", cause=one.cause, severity=one.severity.value, status=one.status
-                )
         self._move(busy=self.busy)
         metrics.observe("kvtrail_detector_batch_seconds", self.moved_at - started)
         if time.monotonic() - self._saved_at > self._services.config.detector.snapshot_s:
             await self._save(fold)
 
+    async def _publish(self, findings: list[Finding]) -> None:
+        """Returns when all are acknowledged."""
+        if not findings:
+            return
+        await self._services.outlet.publish(findings)
+        self.findings += len(findings)
+        for one in findings:
+            if is_own(one):
+                continue
+            self._services.metrics.add(
+                "kvtrail_detector_findings_total", cause=one.cause, severity=one.severity.value, status=one.status
+            )
+
+    async def _once_more(self, fold: Fold, failure: JudgingFailed) -> None:
+        """Judge the record at which the fold failed on a state made anew, or leave it out."""
+        outcome = await judge_again(fold, failure, self._rebuild, self._load)
+        await self._publish(outcome.findings)
+        if outcome.letter is None:
+            return
+        await self._services.letters.publish([outcome.letter])
+        self._services.metrics.add("kvtrail_detector_unjudged_records_total")
+        _log.error(
+            "a record was left out: it cannot be judged",
+            extra={"partition": self.partition, "offset": failure.record.offset},
+        )
+        # Saved at once: made anew after the next such record, the state need not meet this one.
+        await self._save(fold)
+
+    async def _rebuild(self, end: int) -> Fold:
+        """A fold of the log up to `end`, from what was saved. Whoever reads a range meanwhile goes on afterwards."""
+        reading, self._reader = self._reader, self._new_reader()
+        await self._reader.start()
+        try:
+            fold = await self._restore()
+            async for records in self._reader.read(self.partition, fold.next, end):
+                await self._publish(fold.apply(records))
+            fold.close(end)
+            return fold
+        finally:
+            await self._reader.stop()
+            self._reader = reading
+
+    def _load(self, state: bytes) -> Judge:
+        config = self._services.config
+        return Judge.load(state, config.judging, config.deployment, self._services.facts.book)
+
     async def _save(self, fold: Fold) -> None:
         """A snapshot, if there is something new and the partition is still ours. Every finding is acknowledged."""
         started = self._saved_at = time.monotonic()
-        if fold.next == self._saved or not self._services.owns(self.partition):
+        if not fold.usable or fold.next == self._saved or not self._services.owns(self.partition):
             self.saved_at = started
             return
-        reached, last_append_us = fold.next, fold.last_append_us
+        reached, last_append_us, unjudged = fold.next, fold.last_append_us, (*fold.unjudged,)
         try:
             # Copied here, in a moment; encoded elsewhere, so that the other partitions go on.
             state = await asyncio.to_thread(fold.judge.freeze().encode)
-            manifest = await self._services.state.write(self.partition, state, reached, last_append_us)
+            manifest = await self._services.state.write(
+                self.partition, state, reached, last_append_us, unjudged=unjudged
+            )
         except KafkaError as error:
             # The state is safe in memory and the log; only the next restart takes longer.
             _log.warning("no snapshot was written: %s", error, extra={"partition": self.partition})

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..judging.factbook import FactBook
 from ..judging.judge import Judge
 from ..schemas.config import Config
-from ..schemas.errors import StoreError
+from ..schemas.errors import KvtrailError, StoreError
 from ..schemas.facts import Tick
 from ..schemas.findings import Finding
 from ..schemas.reserved import is_own
@@ -22,7 +22,7 @@ from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client
 from . import retention
-from .fold import Fold
+from .fold import Fold, JudgingFailed
 from .records import Record
 
 NOT_COMPARED = frozenset({retention.CAUSE, "KEY_DRIFT", "PREFIX_PROBING", "COMPONENT_MISSING"})
@@ -34,6 +34,12 @@ class EvidenceAltered(StoreError):
     """Stored bytes are not the bytes that were read from Kafka."""
 
     code = "evidence_altered"
+
+
+class NotJudged(KvtrailError):
+    """This build cannot judge a record that is stored."""
+
+    code = "not_judged"
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -75,7 +81,7 @@ def rejudge(
     tell: Callable[[int], None] = lambda records: None,
 ) -> Outcome:  # fmt: skip
     """Judge stored history again and compare. `causes`: only findings that name one of them on either side; `tell`
-    hears now and then how many records were judged. Raises `StoreError`, `EvidenceAltered` among them."""
+    hears now and then how many records were judged. Raises `StoreError`, `EvidenceAltered` among them, `NotJudged`."""
     # Records stand in the order of their append, which may be long after their events: a spool, a backfill.
     [(_, first_us, last_us)] = queries.APPENDED_BETWEEN.run(client, since_us=span.from_us, until_us=span.to_us)
     since_us = first_us - span.warm_up_us if span.warm_up_us else queries.FAR_PAST_US
@@ -102,6 +108,18 @@ def rejudge(
     inside = {finding.id: finding for finding in judged.values() if span.from_us <= finding.event_time_us <= span.to_us}
     changes, same = compare({finding.id: finding for finding in stored}, inside, causes)
     return Outcome(changes=tuple(changes), same=same, records=records, events=events)
+
+
+def _judged(fold: Fold, page: list[Record]) -> list[Finding]:
+    try:
+        return fold.apply(page)
+    except JudgingFailed as failure:
+        record = failure.record
+        raise NotJudged(
+            f"cannot be judged: {type(failure.__cause__).__name__}.",
+            field=f"{record.topic}/{record.partition}/{record.offset}",
+            remedy="This build has a defect: judge again with another one.",
+        ) from failure.__cause__
 
 
 def _pages(client: Client, partition: int, since_us: int, until_us: int) -> Iterator[list[Record]]:

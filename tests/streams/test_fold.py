@@ -7,8 +7,9 @@ from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.envelope import Batch, encode_plain
 from kvtrail.schemas.events import Event, Hit
 from kvtrail.schemas.findings import Finding, finding_id
-from kvtrail.streams.fold import Fold, Frozen
+from kvtrail.streams.fold import Fold, Frozen, JudgingFailed
 from kvtrail.streams.records import Record
+from kvtrail.streams.refusals import RefusalLimit, TooManyRefused
 
 
 def _finding(subject: str, number: int) -> Finding:
@@ -70,6 +71,52 @@ def test_an_empty_end_of_the_log_closes_the_gap() -> None:
     fold.close(9)
     fold.close(3)
     assert fold.next == 9
+
+
+class Failing(Counting):
+    """A judge with a defect that one record meets."""
+
+    def __init__(self, bad: int, error: Exception) -> None:
+        super().__init__()
+        self._bad, self._error = bad, error
+
+    def batch(self, batch: Batch, append_us: int) -> list[Finding]:
+        found = super().batch(batch, append_us)
+        if append_us == self._bad:
+            raise self._error
+        return found
+
+
+def test_a_record_that_cannot_be_judged_is_named_and_what_was_found_before_it_is_kept() -> None:
+    fold = Fold(Failing(3, KeyError("k")), 0)
+    with pytest.raises(JudgingFailed) as failed:
+        fold.apply(LOG[:5])
+    assert failed.value.record is LOG[3]
+    assert len(failed.value.findings) == 3
+    assert (fold.next, fold.usable) == (3, False)
+    judge = Counting()
+    fold.become(Fold(Counting(), 3), judge)
+    fold.leave_out(LOG[3])
+    assert (fold.next, fold.last_append_us, fold.usable, fold.unjudged) == (4, 3, True, [3])
+    fold.apply(LOG[4:6])
+    assert judge.seen == [4, 5]
+
+
+def test_memory_that_is_gone_says_nothing_about_the_record() -> None:
+    with pytest.raises(MemoryError):
+        Fold(Failing(0, MemoryError()), 0).apply(LOG[:1])
+
+
+def test_records_that_cannot_be_judged_count_against_the_limit() -> None:
+    fold = Fold(Counting(), 0, limit=RefusalLimit("t/0", "detector", in_a_row=3, share=1))
+    for record in LOG[:2]:
+        fold.leave_out(record)
+    fold.apply(LOG[2:3])
+    for record in LOG[3:5]:
+        fold.leave_out(record)
+    with pytest.raises(TooManyRefused):
+        fold.leave_out(LOG[5])
+    assert fold.next == 5, "what trips the limit is not left out"
 
 
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(1, 6)), max_size=30))

@@ -242,14 +242,14 @@ def test_faust_606_a_commit_past_what_was_judged_loses_nothing(topics: KafkaConf
         assert detector.stop() == 0
 
 
-FAILING_JUDGE = """
-from kvtrail.judging.judge import Judge
-inner = Judge.batch
-def batch(self, batch, append_us):
-    if any(event.node == "node-7" for event in batch.events):
-        raise RuntimeError("a defect of the judge")
-    return inner(self, batch, append_us)
-Judge.batch = batch
+FAILING_OUTLET = """
+from kvtrail.streams.detector import FindingsTopic
+inner = FindingsTopic.publish
+async def publish(self, findings):
+    if any(finding.home == "n:node-7" for finding in findings):
+        raise RuntimeError("a defect of the outlet")
+    await inner(self, findings)
+FindingsTopic.publish = publish
 """
 
 
@@ -257,7 +257,7 @@ def test_faust_ack_on_exception_a_failed_batch_is_not_acknowledged(topics: Kafka
     """Faust's `take` acknowledges a batch whose body raised. Ours ends the process, and the next life judges it."""
     config = config_of(topics, None, tmp_path)
     records = [histories.envelope(histories.incident(f"node-{n}")) for n in range(1, 9)]
-    failing = Worker("detect", config, tmp_path, preamble=FAILING_JUDGE)
+    failing = Worker("detect", config, tmp_path, preamble=FAILING_OUTLET)
     with failing:
         publish(topics, records)
         assert failing.wait() == 1
