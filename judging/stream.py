@@ -40,7 +40,6 @@ class StreamWatch:
         if not gaps:
             del self.stated[lane.index]
             self.revisions.put(finding_id(subject), None, "the missing events arrived")
-            self.revisions.settle(finding_id(subject))
             return
         revealed = known[1] if known is not None else event.id if event is not None else ""
         self.stated[lane.index] = (gaps, revealed)
