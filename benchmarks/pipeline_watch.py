@@ -60,11 +60,18 @@ class Progress:
 
     async def _done(self) -> bool:
         # Detectors first: what they find is then part of what the sinks have to store.
-        return await self._committed(DETECTORS, LIFECYCLE) and all(
-            [await self._committed(SINKS, topic) for topic in (LIFECYCLE, FINDINGS, FACTS)]
+        return await self.committed(DETECTORS, LIFECYCLE) and all(
+            [await self.committed(SINKS, topic) for topic in (LIFECYCLE, FINDINGS, FACTS)]
         )
 
-    async def _committed(self, group: str, topic: str) -> bool:
+    async def end(self, topic: str, partition: int = 0) -> int:
+        """The offset of the partition's next record."""
+        tp = TopicPartition(topic, partition)
+        found: int = (await self._consumer.end_offsets([tp]))[tp]
+        return found
+
+    async def committed(self, group: str, topic: str) -> bool:
+        """Whether a group has committed everything that the topic holds now."""
         tps = [TopicPartition(topic, each) for each in range(1 if topic == FACTS else self._partitions)]
         ends = await self._consumer.end_offsets(tps)
         found = await self._admin.list_consumer_group_offsets(group, partitions=tps)

@@ -98,7 +98,7 @@ class Expected(NamedTuple):
 async def judge(config: Config) -> Expected:
     """What one undisturbed run over the topics, as they are, finds."""
     book = FactBook()
-    for record in await _topic(config, FACTS, 0):
+    for record in await topic_records(config, FACTS, 0):
         fact = decode_fact(record.value)
         if not isinstance(fact.body, Tick):
             book.add(fact, record.append_us)
@@ -106,14 +106,16 @@ async def judge(config: Config) -> Expected:
     final: dict[str, Finding] = {}
     for partition in range(config.kafka.partitions):
         fold = Fold(Judge(config.judging, config.deployment, book), 0)
-        for record in await _topic(config, LIFECYCLE, partition):
+        for record in await topic_records(config, LIFECYCLE, partition):
             for finding in fold.apply([record]):
                 origin[finding.id, finding.revision] = partition, record.offset
-                final[finding.id] = finding
+                if finding.id not in final or final[finding.id].revision <= finding.revision:
+                    final[finding.id] = finding
     return Expected(origin, final)
 
 
-async def _topic(config: Config, topic: str, partition: int) -> list[Record]:
+async def topic_records(config: Config, topic: str, partition: int) -> list[Record]:
+    """Everything that a partition holds now."""
     reader = TopicReader(config.kafka, topic, f"bench-{topic}-{partition}")
     await reader.start()
     try:
