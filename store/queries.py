@@ -15,6 +15,7 @@ from .audit_queries import (
     REFUSED_AT_HOMES,
 )
 from .dead_letter_queries import DEAD_LETTERS_FOUND, DEAD_LETTERS_OF_RECORD, REFUSED_OFFSETS
+from .epoch_queries import EPOCH_COST, EPOCH_NODES, EPOCH_TRAFFIC, EPOCH_USES
 from .event_queries import (
     BARRIERS,
     BLAST_RADIUS,
@@ -78,6 +79,10 @@ __all__ = [
     "DEAD_LETTER_COLUMNS",
     "DEAD_LETTER_COUNTS",
     "DUPLICATES",
+    "EPOCH_COST",
+    "EPOCH_NODES",
+    "EPOCH_TRAFFIC",
+    "EPOCH_USES",
     "EVENTS_BY_ID",
     "EVENTS_BY_KEY",
     "EVENTS_BY_REQUEST",

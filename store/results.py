@@ -264,6 +264,55 @@ class StoredUntil(Struct, frozen=True):
     events: int
 
 
+class EpochUse(Struct, frozen=True):
+    """Hits, or creates, of one node, template and tenant under one pair of epochs: as asked for by the requester and as
+    carried by the entry that was served. `..._known` 0: not known, or outside of the scope."""
+
+    node: str
+    template_id: str
+    tenant_id: str
+    created: int
+    asked: str
+    asked_known: int
+    served: str
+    served_known: int
+    uses: int
+    reused_tokens: int
+    first_us: int
+    last_us: int
+
+
+class EpochNode(Struct, frozen=True):
+    """A node that used a scope before a bump. `heard_us`: its last event of any kind."""
+
+    node: str
+    uses_before: int
+    heard_us: int
+
+
+class EpochCost(Struct, frozen=True):
+    """Live entries of a scope, the different prefixes among them, and the tokens that they cover; `hot`: hit lately."""
+
+    entries: int
+    prefixes: int
+    tokens: int
+    hot_entries: int
+    hot_prefixes: int
+    hot_tokens: int
+    homes: int
+
+
+class EpochTraffic(Struct, frozen=True):
+    """Hits and reused tokens, a scope's share of them, and tokens computed for new entries."""
+
+    hits: int
+    scope_hits: int
+    reused_tokens: int
+    scope_reused_tokens: int
+    computed_tokens: int
+    nodes: int
+
+
 def stored_event(row: Mapping[str, Any]) -> StoredEvent:
     """A row of `queries.EVENT_COLUMNS`."""
     return StoredEvent(

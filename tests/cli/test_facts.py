@@ -72,7 +72,7 @@ def test_a_bump_is_published_and_says_what_is_left_to_do(run: Run, topics: Kafka
     (fact,) = published(topics)
     assert fact.body == EpochFact(epoch="2026-11-29.1", where={"template_id": "support_v7"}, why="INC-42")
     assert fact.source == "kvtrail epoch bump" and fact.id[:16] in said
-    assert "put [epoch:2026-11-29.1] at the very front of your prompts" in said and "STALE_EPOCH" in said
+    assert "put [epoch:template_id:2026-11-29.1] at the very front of your prompts" in said and "STALE_EPOCH" in said
     # Without a name the epoch is the time, which sorts behind every earlier one.
     assert run("epoch", "bump", "--why", "again").exit_code == 0
     newest = published(topics)[1].body
