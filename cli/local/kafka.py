@@ -32,7 +32,6 @@ STOP_S = 20.0
 NEEDED_BYTES = 300 * 1024 * 1024
 """Below this a broker starts and then dies at its first segment."""
 
-_NODE = 1
 _SETTINGS = """\
 process.roles=broker,controller
 node.id={node}
@@ -41,7 +40,7 @@ advertised.listeners=PLAINTEXT://{host}:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-controller.quorum.voters={node}@{host}:{controller}
+controller.quorum.voters={voters}
 log.dirs={logs}
 auto.create.topics.enable=false
 default.replication.factor=1
@@ -65,6 +64,9 @@ class KafkaBroker:
     `settings` are more lines of server.properties, where {host}, {port} and {controller} are known; `format_options`
     go to the tool that formats its folder. It dies with the process that started it, however that ends. Not thread
     safe.
+
+    One of several has a `node` number from 1 on, a `port` of its own, the ports of all `controllers` and the id of
+    their `cluster`; none is ready before most of them have been started.
     """
 
     def __init__(
@@ -76,12 +78,18 @@ class KafkaBroker:
         heap_mb: int = 384,
         settings: str = "",
         format_options: Sequence[str] = (),
+        node: int = 1,
+        controllers: Sequence[int] = (),
+        cluster: str = "",
     ) -> None:
         self.directory = directory.absolute()
         self.log = self.directory / "kafka.log"
         self.port = port
         self._chosen = port != 0
-        self._controller = 0
+        self._node = node
+        self._controllers = tuple(controllers)
+        self._controller = controllers[node - 1] if controllers else 0
+        self._cluster = cluster
         self._heap_mb = heap_mb
         self._settings = settings
         self._format_options = format_options
@@ -128,7 +136,7 @@ class KafkaBroker:
             try:
                 self._child.start()
                 self._child.wait_until(lambda: answers(self.port), START_S, "listening")
-                self._child.wait_until(_metadata(self.port), START_S, "answering metadata")
+                self._child.wait_until(_metadata(self.port, self._node), START_S, "answering metadata")
             except StackError as error:
                 self.kill()
                 reason = self._explain(error)
@@ -225,18 +233,20 @@ class KafkaBroker:
     def _choose_ports(self) -> None:
         if self.port and not is_free(self.port):
             raise taken(self.port, "Kafka", "kafka.bootstrap")
-        if not self._controller or not is_free(self._controller):
+        if not self._controllers and (not self._controller or not is_free(self._controller)):
             self._controller = free_ports(1)[0]
         while not self.port or self.port == self._controller:
             self.port = free_ports(1)[0]
 
     def _write_settings(self) -> Path:
         path = self.directory / "server.properties"
+        voters = enumerate(self._controllers or (self._controller,), 1)
         path.write_text(
             (_SETTINGS + self._settings).format(
-                node=_NODE, host=HOST, port=self.port, controller=self._controller, logs=self.directory / "data"
+                node=self._node, host=HOST, port=self.port, controller=self._controller,
+                voters=",".join(f"{node}@{HOST}:{port}" for node, port in voters), logs=self.directory / "data",
             )
-        )
+        )  # fmt: skip
         return path
 
     def _format(self, java: Path, jars: Path, settings: Path) -> None:
@@ -245,8 +255,8 @@ class KafkaBroker:
         ran = subprocess.run(
             [
                 java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", str(jars / "*"),
-                "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings, "--ignore-formatted",
-                *self._format_options,
+                "kafka.tools.StorageTool", "format", "-t", self._cluster or cluster_id(), "-c", settings,
+                "--ignore-formatted", *self._format_options,
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -278,9 +288,9 @@ def cluster_id() -> str:
     return text
 
 
-def _metadata(port: int) -> Callable[[], bool]:
+def _metadata(port: int, node: int) -> Callable[[], bool]:
     """A condition: the broker names itself in its answer to a metadata request."""
-    return lambda: _NODE in run_apart(_nodes(KafkaConfig(bootstrap=f"{HOST}:{port}")))
+    return lambda: node in run_apart(_nodes(KafkaConfig(bootstrap=f"{HOST}:{port}")))
 
 
 def wait_for_broker(kafka: KafkaConfig, deadline_s: float) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,41 +17,10 @@ from kvtrail.schemas.config import KafkaConfig, PublisherConfig
 from kvtrail.streams.topics import ensure_topics
 
 from .agents import Running, spooled
+from .load import Load, complete
 from .reading import TENANT, decode, events, first_arrivals, gaps, read_topic, runs, until
 
 pytestmark = pytest.mark.kafka
-
-
-class Load:
-    """Two threads that publish until told to stop, and the number of their calls."""
-
-    def __init__(self, publisher: LifecyclePublisher | AgentPublisher) -> None:
-        self.made = 0
-        self._over = threading.Event()
-        self._publisher = publisher
-        self._counts = [0, 0]
-        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(2)]
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        self.made = sum(self._counts)
-
-    def _work(self, thread: int) -> None:
-        while not self._over.wait(0.001):
-            n = self._counts[thread]
-            request = f"{thread}:{n}"
-            if n % 3:
-                self._publisher.hit(f"k{n % 50}", TENANT, store="kv", tier="nvme", request_id=request)
-            else:
-                self._publisher.create(f"k{n % 50}", TENANT, store="pool", tier="shared", request_id=request)
-            self._counts[thread] += 1
 
 
 @pytest.fixture
@@ -124,15 +92,6 @@ def test_a_dead_broker_costs_bounded_memory_and_close_still_ends(caplog: pytest.
     assert len(flood) == len({(record.name, record.msg) for record in flood}), "each message once"
 
 
-def complete(kafka: KafkaConfig, made: int) -> None:
-    """Every event is there, each lane in order and without a gap."""
-    arrived = first_arrivals(decode(value for _, _, value in read_topic(kafka)))
-    assert len(arrived) == made
-    for home in {event.home for event in arrived}:
-        mine = [event.seq for event in arrived if event.home == home]
-        assert mine == list(range(1, len(mine) + 1))
-
-
 def test_a_broker_that_stops_answering_costs_disk_and_nothing_else(own: KafkaBroker, tmp_path: Path) -> None:
     config = PublisherConfig(linger_s=0.01, spool_directory=tmp_path, spool_after_s=0.2, max_events=2_000)
     publisher = LifecyclePublisher("gpu-1", KafkaTransport(own.config, ack_timeout_s=2), config)
@@ -147,7 +106,7 @@ def test_a_broker_that_stops_answering_costs_disk_and_nothing_else(own: KafkaBro
         own.start()
     assert publisher.close(60)
     assert publisher.stats().lost == 0 and publisher.stats().spooled == 0
-    complete(own.config, load.made + 1)
+    complete(own.config, {"gpu-1": load.made + 1})
     assert not list(tmp_path.glob("*/*"))
 
 
@@ -164,4 +123,4 @@ def test_an_agent_holds_what_a_broker_does_not_take(own: KafkaBroker, tmp_path: 
             until(lambda: line.spool.records == 0, "the spool is emptied", 60)
         assert publisher.close(60) and publisher.stats().lost == 0
         until(lambda: line.spool.records == 0, "the spool is emptied", 60)
-    complete(own.config, load.made + 1)
+    complete(own.config, {"gpu-1": load.made + 1})
