@@ -22,7 +22,8 @@ def up(path: Path | None, fresh: bool) -> None:
     """Run broker, store, detector, sink, resolver and console on this machine until Ctrl-C.
 
     A broker (KVTRAIL_KAFKA__BOOTSTRAP) or a ClickHouse server (KVTRAIL_CLICKHOUSE__URL) that you name is used as it
-    is. Data and logs are kept in $XDG_STATE_HOME/kvtrail, or in KVTRAIL_LOCAL__DIRECTORY.
+    is. With a target in the configuration (notify.webhooks, notify.alertmanagers) the notifier and the heartbeat run
+    too. Data and logs are kept in $XDG_STATE_HOME/kvtrail, or in KVTRAIL_LOCAL__DIRECTORY.
     """
     config = load_config(path)
     started = time.monotonic()

@@ -193,6 +193,10 @@ class LocalStack:
             self._worker("resolve", ["resolve"], _said_ready, hangup=True),
             self._worker("serve", ["serve"], lambda _: answers(port)),
         ]
+        if self.config.notify.has_targets:
+            workers.append(self._worker("notify", ["notify"], _said_ready, hangup=True))
+            if self.config.heartbeat.enabled:
+                workers.append(self._worker("heartbeat", ["heartbeat"], _said_ready, hangup=True))
         with step("Detector, sink, resolver and console"):
             for worker in workers:
                 self._members[worker.name] = worker

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from kvtrail.cli.main import kvtrail
-from kvtrail.schemas.config import Config
+from kvtrail.schemas.config import Config, load_config
 from kvtrail.schemas.errors import ConfigError
 
 
@@ -97,3 +97,45 @@ def test_defaults_and_local_addresses_warn_of_nothing() -> None:
     for address in ("localhost:9092", "127.0.0.1:9092", "[::1]:9092"):
         result = check(KVTRAIL_KAFKA__BOOTSTRAP=address)
         assert "warning" not in result.output
+
+
+def test_targets_are_shown_by_name_and_their_addresses_are_not() -> None:
+    result = check(
+        KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL="https://hook.example/hush",
+        KVTRAIL_NOTIFY__WEBHOOKS__OPS__SECRET="hush",
+        KVTRAIL_NOTIFY__ALERTMANAGERS__MAIN__URL="http://am:9093",
+    )
+    assert result.exit_code == 0, result.output
+    assert "hush" not in result.output
+    assert line(result, "notify.webhooks.ops.url")[1:] == ["(set)", "-", "KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL"]
+    assert line(result, "notify.alertmanagers.main.url")[1] == "http://am:9093"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("NOTIFY__WEBHOOKS__OPS__URL", "ftp://hush", "notify.webhooks.ops"),
+        ("NOTIFY__ALERTMANAGERS__MAIN__URL", "http://me:hush@am", "notify.alertmanagers.main"),
+        ("NOTIFY__WEBHOOKS__OPS__URL_FILE", "/nowhere/hush", "notify.webhooks.ops.url_file"),
+        ("HEARTBEAT__DEADLINE_S", "31", "heartbeat"),
+    ],
+)
+def test_a_target_that_cannot_be_is_named(name: str, value: str, field: str) -> None:
+    result = check(**{f"KVTRAIL_{name}": value})
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.field == field
+    assert "hush" not in result.output + str(result.exception)
+
+
+def test_the_secrets_of_targets_are_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("https://hook.example/hush\n")
+    (tmp_path / "token").write_text("tok\n")
+    config = load_config(
+        environ={
+            "KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL_FILE": str(tmp_path / "url"),
+            "KVTRAIL_NOTIFY__ALERTMANAGERS__MAIN__URL": "http://am",
+            "KVTRAIL_NOTIFY__ALERTMANAGERS__MAIN__TOKEN_FILE": str(tmp_path / "token"),
+        }
+    )
+    assert config.notify.webhooks["ops"].url.get_secret_value() == "https://hook.example/hush"
+    assert config.notify.alertmanagers["main"].token.get_secret_value() == "tok"

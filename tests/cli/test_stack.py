@@ -16,7 +16,9 @@ from kvtrail.cli.local.running import current_config
 from kvtrail.cli.local.stack import LocalStack
 from kvtrail.schemas.config import Config, load_config
 from kvtrail.schemas.errors import StackError
+from kvtrail.schemas.paging import NotifyConfig, WebhookTarget
 from kvtrail.streams.topics import verify_topics
+from pydantic import SecretStr
 
 from .test_kafka import gone
 
@@ -45,6 +47,8 @@ COMMANDS = {
     "detect": [sys.executable, "-c", WORKER],
     "sink": [sys.executable, "-c", WORKER],
     "resolve": [sys.executable, "-c", WORKER],
+    "notify": [sys.executable, "-c", WORKER],
+    "heartbeat": [sys.executable, "-c", WORKER],
     "serve": [sys.executable, "-c", SERVE],
 }
 
@@ -207,3 +211,11 @@ def test_the_real_workers_come_up_and_come_back(tmp_path: Path) -> None:
         pids = [stack.pid(name) for name in stack.names]
     assert all(gone(pid) for pid in pids)
     assert not any("killed" in line for line in told), told
+
+
+def test_with_somebody_to_tell_notifier_and_heartbeat_run_too(tmp_path: Path) -> None:
+    notify = NotifyConfig(webhooks={"ops": WebhookTarget(url=SecretStr("http://127.0.0.1:9/x"))})
+    config = Config(deployment="test", notify=notify)
+    with LocalStack(config, tmp_path, ephemeral=True, commands=COMMANDS, tell=lambda _: None) as found:
+        assert {"notify", "heartbeat"} <= set(found.names)
+        assert found.environ["KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL"] == "http://127.0.0.1:9/x"

@@ -17,7 +17,8 @@ from kvtrail.schemas.config import Config, load_config
 from kvtrail.streams.process import STOP_DEADLINE_S
 from kvtrail.tests.compose.project import COMPOSE, ROOT, filled, project, raw, required, text, variables
 
-WORKERS = {"init", "detector", "sink", "resolver", "serve"}
+WORKERS = {"init", "detector", "sink", "resolver", "notifier", "heartbeat", "serve"}
+LOCKED = ("detector", "sink", "resolver", "notifier", "heartbeat")
 ONE_SHOT = {"init"}
 SERVICES: dict[str, dict[str, Any]] = project()["services"]
 VOLUMES: dict[str, Any] = project()["volumes"]
@@ -155,11 +156,21 @@ def test_a_worker_has_longer_to_stop_than_it_takes() -> None:
 
 
 def test_workers_of_one_kind_share_the_lock_on_their_names() -> None:
-    for name in ("detector", "sink", "resolver"):
+    for name in LOCKED:
         directory = str(worker_config(name).local.directory)
         assert [target for _, target, _ in mounts(SERVICES[name])] == [directory]
-    shared = {source for name in ("detector", "sink", "resolver") for source, _, _ in mounts(SERVICES[name])}
+    shared = {source for name in LOCKED for source, _, _ in mounts(SERVICES[name])}
     assert len(shared) == 1
+
+
+def test_nobody_is_told_until_a_target_is_set() -> None:
+    assert not worker_config("notifier").notify.has_targets
+    both = {"WEBHOOK_URL": "https://hook.example/x", "ALERTMANAGER_URL": "http://am:9093"}
+    values = filled(required() | both)["services"]["notifier"]["environment"]
+    notify = load_config(environ={key: str(value) for key, value in values.items()}).notify
+    assert notify.webhooks["main"].url.get_secret_value() == both["WEBHOOK_URL"]
+    assert notify.alertmanagers["alertmanager"].url == both["ALERTMANAGER_URL"]
+    assert notify.console == "http://127.0.0.1:8780"
 
 
 def test_kafka_is_one_node_that_keeps_its_data() -> None:
