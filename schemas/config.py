@@ -92,9 +92,9 @@ class PublisherConfig(Section):
     empty: in memory only."""
 
     max_events: int = Field(100_000, ge=1)
-    envelope_events: int = Field(512, ge=1, le=4096)
+    envelope_events: int = Field(1024, ge=1, le=4096)
     envelope_bytes: int = Field(256 * 1024, ge=1024)
-    linger_s: float = Field(0.1, ge=0, le=10)
+    linger_s: float = Field(0.2, ge=0, le=10)
     close_s: float = Field(5.0, ge=0)
     slots: int = Field(8, ge=1, le=256)
     spool_directory: Path | None = None
@@ -188,12 +188,12 @@ class ResolverConfig(Section):
     instance: str = Field("resolver-0", pattern=r"^[A-Za-z0-9._-]+$")
     window_s: float = Field(900.0, gt=0)
     limit: int = Field(100_000, ge=1)
-
-
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(None, ge=0, le=65535)
     refused_in_a_row: int = Field(200, ge=0)
     refused_share: float = Field(0.5, ge=0, le=1)
+
+
 class RetentionConfig(Section):
     """How long things are kept. `longest_ttl_s` is the longest cache TTL in use; retention outlasts it by `factor`."""
 
