@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from ..schemas.identity import Identity
+from ..schemas.reserved import HEARTBEAT_NODE, is_reserved
 from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Row, Scope
 from .buffer import NOTHING, Item
 
@@ -97,6 +98,8 @@ class Writer:
         kept = self._identities.get(id(identity))
         if kept is None:
             if not isinstance(identity, Identity):
+                raise Unpackable
+            if is_reserved(identity.tenant_id) is not (self._node == HEARTBEAT_NODE):
                 raise Unpackable
             if len(self._identities) >= _IDENTITIES_KEPT:
                 self._identities.clear()
