@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..producers.canary import CanaryResult
 from ..producers.publisher import LifecyclePublisher
 from ..schemas.events import LookupCount
 from ..schemas.identity import PrefixKey
@@ -20,6 +21,7 @@ from .entry_store import EntryStore
 from .errors import CacheNodeError
 from .keys import KeyFunction, StoreKey, in_epoch
 from .model import Chosen, LanguageModel
+from .node_canary import TOKENS, NodeCanary
 from .prefix import Prefix, turn
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Answer:
     identity: PrefixKey
     seconds: float
     chosen: tuple[Chosen, ...] = ()
+    canary: CanaryResult | None = None
+    """What the answer's canary said, where the node has one; `text` is without it."""
 
 
 class CacheNode:
@@ -58,12 +62,14 @@ class CacheNode:
         key_function: KeyFunction,
         *,
         ttl_s: float | None = 300.0,
+        canary: NodeCanary | None = None,
     ) -> None:
         self.key_function = key_function
         self._model = model
         self._store = store
         self._publisher = publisher
         self._ttl_s = ttl_s
+        self._canary = canary
         self._lookups: Counter[tuple[str, str, bool]] = Counter()
         self._bypassed: Counter[tuple[str, str]] = Counter()
 
@@ -82,6 +88,9 @@ class CacheNode:
         """
         started = time.perf_counter()
         model = self._model
+        canary = self._canary
+        if canary is not None:
+            prefix, limit = canary.mark(prefix), limit + TOKENS
         token_ids = model.encode(prefix.text)
         identity = prefix.key(model, token_ids)
         key = in_epoch(self.key_function(identity), prefix.epoch)
@@ -96,9 +105,12 @@ class CacheNode:
             model.prefill(cache, token_ids)
             if not bypass:
                 self._save(key, identity, cache, len(token_ids), request_id)
-        question_ids = model.encode(turn(question))
+        question_ids = model.encode(turn(question) + (canary.opening if canary is not None else ""))
         chosen: list[Chosen] = []
         text = model.decode(model.complete(cache, question_ids, limit, chosen))
+        shown: CanaryResult | None = None
+        if canary is not None:
+            text, shown = canary.take(text, None if bypass else key, identity, request_id)
         return Answer(
             request_id=request_id,
             text=text,
@@ -110,6 +122,7 @@ class CacheNode:
             identity=identity,
             seconds=time.perf_counter() - started,
             chosen=tuple(chosen),
+            canary=shown,
         )
 
     def report_lookups(self) -> None:

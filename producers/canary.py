@@ -97,10 +97,18 @@ class Canary:
         not closed), begin it with this: small models then copy the marker, and few do unasked."""
         return f"[{self.field}:"
 
+    def statement(self, tenant: str) -> str:
+        """States the marker and asks for nothing, for where the answer is begun with `opening`: small models answer
+        better without more instructions."""
+        return f"The reference code of this conversation is [{self.field}: {self.marker(tenant)}]."
+
     def sentence(self, tenant: str) -> str:
-        """What goes into the cached prefix: states the marker and asks for it at the front of every answer."""
-        marked = f"[{self.field}: {self.marker(tenant)}]"
-        return f"The reference code of this conversation is {marked}. Begin every answer with {marked}."
+        """What goes to the front of the cached prefix: states the marker and asks for it at the front of every answer,
+        before anything else. An answer that is a JSON object has it as its first member."""
+        return (
+            f"{self.statement(tenant)} Begin every answer with that code, in its brackets, exactly as it stands; in an "
+            f'answer that is a JSON object, give the code as its first member, "{self.field}".'
+        )
 
     def embed(self, request: Mapping[str, Any], tenant: str) -> dict[str, Any]:
         """A chat request's body with the sentence at the front of its system prompt: an OpenAI-style `messages` list,
