@@ -6,9 +6,13 @@ from .query import ANY_TIME, Query
 from .results import Incident, TouchedRequest, struct
 from .rows import finding_from_row
 
+NEWEST = "id, revision DESC, event_time, finding"
+"""Orders the revisions of a finding, the current one first. Where partitions raised it apart from each other (its
+subject spans them), two may have one number: then the earliest event counts, whichever arrived first."""
+
 # Filters on what a revision may change come after the newest revision was chosen, never before.
-CURRENT = """SELECT * FROM findings WHERE event_time >= fromUnixTimestamp64Micro({since_us:Int64})
-    AND event_time <= fromUnixTimestamp64Micro({until_us:Int64}) ORDER BY id, revision DESC LIMIT 1 BY id"""
+CURRENT = f"""SELECT * FROM findings WHERE event_time >= fromUnixTimestamp64Micro({{since_us:Int64}})
+    AND event_time <= fromUnixTimestamp64Micro({{until_us:Int64}}) ORDER BY {NEWEST} LIMIT 1 BY id"""
 
 FINDINGS_CURRENT = Query(
     "findings_current",
@@ -24,23 +28,24 @@ ORDER BY event_time DESC, id LIMIT {{limit:UInt32}}""",
 FINDING_REVISIONS = Query(
     "finding_revisions",
     "Every revision of one finding, oldest first.",
-    "SELECT finding FROM findings WHERE id = {finding_id:String} ORDER BY revision LIMIT 1 BY revision",
+    """SELECT finding FROM findings WHERE id = {finding_id:String}
+ORDER BY revision, event_time, finding LIMIT 1 BY revision""",
     finding_from_row,
 )
 FINDINGS_BY_REQUEST = Query(
     "findings_by_request",
     "The newest revision of each finding in which a request is a party, retracted ones included.",
-    """SELECT finding FROM findings WHERE id IN (
-    SELECT id FROM findings WHERE requester_request = {request_id:String} OR creator_request = {request_id:String})
-ORDER BY id, revision DESC LIMIT 1 BY id""",
+    f"""SELECT finding FROM findings WHERE id IN (
+    SELECT id FROM findings WHERE requester_request = {{request_id:String}} OR creator_request = {{request_id:String}})
+ORDER BY {NEWEST} LIMIT 1 BY id""",
     finding_from_row,
 )
 FINDINGS_BY_KEY = Query(
     "findings_by_key",
     "The newest revision of each finding about a store key, retracted ones included.",
-    """SELECT finding FROM findings WHERE id IN (
-    SELECT id FROM findings WHERE key = {key:String} AND ({store:String} = '' OR store = {store:String}))
-ORDER BY id, revision DESC LIMIT 1 BY id LIMIT {limit:UInt32}""",
+    f"""SELECT finding FROM findings WHERE id IN (
+    SELECT id FROM findings WHERE key = {{key:String}} AND ({{store:String}} = '' OR store = {{store:String}}))
+ORDER BY {NEWEST} LIMIT 1 BY id LIMIT {{limit:UInt32}}""",
     finding_from_row,
     {"store": "", "limit": 10_000},
 )

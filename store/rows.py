@@ -208,6 +208,7 @@ def finding_rows(findings: Iterable[tuple[Source, Finding]]) -> Rows:
         if is_own(finding):
             continue
         creator, requester = finding.creator or _NOBODY, finding.requester or _NOBODY
+        encoded = encode_finding(finding)
         values = (
             finding.id, finding.revision, finding.status, finding.rule, finding.cause, finding.severity.value,
             finding.severity.rank, finding.title, finding.deployment, finding.cause_id, finding.dimension,
@@ -216,7 +217,8 @@ def finding_rows(findings: Iterable[tuple[Source, Finding]]) -> Rows:
             creator.event_id, creator.tenant_id, creator.request_id, creator.node, creator.time_us,
             requester.event_id, requester.tenant_id, requester.request_id, requester.node, requester.time_us,
             [difference.dimension for difference in finding.differing], finding.reused_tokens, int(finding.complete),
-            list(finding.facts), list(finding.evidence), finding.reason, encode_finding(finding).decode(),
+            list(finding.facts), list(finding.evidence), finding.reason, encoded.decode(),
+            int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big"),
             source.topic, source.partition, source.offset, source.append_us,
         )  # fmt: skip
         for column, value in zip(columns.values(), values, strict=True):
@@ -229,7 +231,7 @@ _FINDING_COLUMNS: tuple[str, ...] = (
     "dimension", "subject", "event_time", "store", "tier", "home", "key", "key_origin", "kind",
     "creator_event", "creator_tenant", "creator_request", "creator_node", "creator_time",
     "requester_event", "requester_tenant", "requester_request", "requester_node", "requester_time",
-    "differing", "reused_tokens", "complete", "facts", "evidence", "reason", "finding",
+    "differing", "reused_tokens", "complete", "facts", "evidence", "reason", "finding", "content",
     "k_topic", "k_partition", "k_offset", "append_time",
 )  # fmt: skip
 

@@ -11,11 +11,12 @@ from aiokafka.errors import KafkaError
 from kvtrail.producers.context import ContextPublisher
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import KafkaConfig, PublisherConfig
-from kvtrail.schemas.events import Create
+from kvtrail.schemas.events import Create, Invalidate
 from kvtrail.schemas.facts import encode_fact
 from kvtrail.schemas.topics import CONTEXT, FACTS, FINDINGS, LIFECYCLE
 from kvtrail.simulator.run import Run
 from kvtrail.tests.streams import histories
+from msgspec.structs import replace
 
 Message = tuple[str, str, bytes]
 """Topic, key, value."""
@@ -52,7 +53,7 @@ class Traffic:
         return not self._thread.is_alive()
 
     def _history(self, run: Run) -> Iterator[Message]:
-        rubbish = self._rubbish()
+        odd = self._odd()
         for number, item in enumerate(run.sent()):
             if item.fact is not None:
                 yield FACTS, item.fact.id, encode_fact(item.fact)
@@ -60,20 +61,30 @@ class Traffic:
                 self.ids.update(event.id for event in item.events)
                 yield LIFECYCLE, item.home, item.record
             if number % 40 == 7:
-                yield next(rubbish)
+                yield next(odd)
 
-    def _rubbish(self) -> Iterator[Message]:
-        """Whole records that are none, and single bad events beside good ones."""
-        lane, number = histories.Lane("node-bad"), 0
+    def _odd(self) -> Iterator[Message]:
+        """Records that are none, single bad events beside good ones, and findings that several partitions raise."""
+        bad, number = histories.Lane("node-bad"), 0
+        lanes = [histories.Lane(f"node-odd-{n}") for n in range(8)]
         while True:
             number += 1
-            yield LIFECYCLE, "n:node-bad", b"\xffrubbish %d" % number
-            good = [lane.event(Create(tokens=n + 1), histories.identity("northwind", "w"), f"k{n}") for n in range(3)]
+            yield LIFECYCLE, bad.home, b"\xffrubbish %d" % number
+            good = [bad.event(Create(tokens=n + 1), histories.identity("northwind", "w"), f"k{n}") for n in range(3)]
             self.ids.update((good[0].id, good[2].id))
-            yield LIFECYCLE, lane.home, histories.envelope(good)[1].replace(b'"tokens":2', b'"tokens":"2"')
+            yield LIFECYCLE, bad.home, histories.envelope(good)[1].replace(b'"tokens":2', b'"tokens":"2"')
             yield CONTEXT, f"bad-{number}", b'{"request_id":"bad-%d","tenant_id":""}' % number
             yield FACTS, f"bad-{number}", b"{}"
-            yield FINDINGS, "n:node-bad", b"no finding %d" % number
+            yield FINDINGS, bad.home, b"no finding %d" % number
+            for lane in lanes:
+                refused = Invalidate(scope="store", outcome="refused", cause="drill", op_id=f"drill-{number}")
+                chosen = Create(tokens=9)
+                events = [
+                    lane.event(refused, key=""),
+                    replace(lane.event(chosen, histories.identity("northwind", "w"), "c"), key_origin="client"),
+                ]
+                self.ids.update(event.id for event in events)
+                yield LIFECYCLE, lane.home, histories.envelope(events)[1]
 
     async def _run(self) -> None:
         with (

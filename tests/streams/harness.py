@@ -22,7 +22,7 @@ from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import ClickHouseConfig, Config, DetectorConfig, KafkaConfig, LocalConfig, SinkConfig
 from kvtrail.schemas.facts import Fact, Tick, decode_fact, encode_fact
-from kvtrail.schemas.findings import Finding, decode_finding
+from kvtrail.schemas.findings import Finding, decode_finding, encode_finding
 from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from kvtrail.simulator.delivery import Sent
 from kvtrail.streams.fold import Fold
@@ -276,12 +276,12 @@ async def truncate(kafka: KafkaConfig, before: dict[TopicPartition, int]) -> Non
 
 
 def final(findings: Iterable[Finding]) -> dict[str, Finding]:
-    """The newest revision of each finding."""
-    newest: dict[str, Finding] = {}
-    for finding in findings:
-        if finding.id not in newest or newest[finding.id].revision <= finding.revision:
-            newest[finding.id] = finding
-    return newest
+    """The newest revision of each finding; where partitions gave one number to several, as the store chooses."""
+    return {finding.id: finding for finding in sorted(findings, key=_rank)}
+
+
+def _rank(finding: Finding) -> tuple[int, int, list[int]]:
+    return finding.revision, -finding.event_time_us, [-byte for byte in encode_finding(finding)]
 
 
 def published_findings(kafka: KafkaConfig) -> list[Finding]:

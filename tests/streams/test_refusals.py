@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
+from kvtrail.schemas.dead_letters import decode_dead_letter
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, Reject
 from kvtrail.schemas.errors import InvalidField, StoreRejected
 from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE
@@ -16,14 +17,16 @@ from kvtrail.store import queries
 from kvtrail.store.client import Client, connect
 from kvtrail.store.rows import Source
 from kvtrail.streams import batches
-from kvtrail.streams.deadletters import DeadLetterTopic
-from kvtrail.streams.intake import LifecycleIntake
+from kvtrail.streams.clients import LARGEST_RECORD
+from kvtrail.streams.deadletters import DeadLetterTopic, fitted
+from kvtrail.streams.intake import LifecycleIntake, letter_of
 from kvtrail.streams.lanes import Runs, StoredLanes
 from kvtrail.streams.records import Record
 from kvtrail.streams.refusals import WINDOW, RefusalLimit, TooManyRefused, refused
 from kvtrail.streams.writer import Writer
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_judged, all_stored, config_of, publish, until
+from msgspec.structs import replace
 
 
 def _limit(in_a_row: int = 5, share: float = 0.5) -> RefusalLimit:
@@ -125,6 +128,35 @@ def test_a_store_that_rejects_everything_stops_the_sink_and_a_mended_one_takes_w
     again = Record(topic=LIFECYCLE, partition=0, offset=50, append_us=50, value=values[0])
     asyncio.run(writer.write(tp, _batch(intake, [again], _limit())))
     assert store.rows == 1 + 5, "its events are new: they were never stored"
+
+
+def test_a_letter_about_a_record_as_large_as_the_broker_takes_fits_the_broker() -> None:
+    raw = bytes(range(256)) * 4096
+    record = Record(topic=LIFECYCLE, partition=0, offset=1, append_us=1, value=raw)
+    letter = letter_of(InvalidField("is bad.", field="x"), record, "decode")
+    told = decode_dead_letter(fitted(letter))
+    assert len(fitted(letter)) < LARGEST_RECORD
+    assert raw.startswith(told.raw) and len(told.raw) > 700_000
+    assert told.message == "is bad. The topic has only the beginning of its 1048576 bytes."
+    small = letter_of(InvalidField("is bad.", field="x"), replace(record, value=raw[:700_000]), "decode")
+    assert decode_dead_letter(fitted(small)) == small
+
+
+@pytest.mark.kafka
+@pytest.mark.engine
+def test_rubbish_as_large_as_the_broker_takes_is_refused_and_stops_nobody(
+    topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
+) -> None:
+    config = config_of(topics, database, tmp_path)
+    with Worker("sink", config, tmp_path) as sink:
+        rubbish = b"x" * (LARGEST_RECORD - 1000)
+        publish(topics, [("n:node-1", rubbish), histories.envelope(histories.incident("node-1"))])
+        until(all_stored(config, LIFECYCLE), "the sink")
+        with connect(database) as client:
+            [letter] = queries.DEAD_LETTERS_FOUND.run(client)
+            assert letter.raw == rubbish, "the table has all of it"
+            assert len(queries.EVENT_TAIL.run(client)) == 5
+        assert sink.stop() == 0
 
 
 @pytest.mark.kafka

@@ -3,16 +3,19 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.schemas.config import ClickHouseConfig, KafkaConfig
+from kvtrail.schemas.events import Create, Invalidate
 from kvtrail.schemas.topics import FINDINGS, LIFECYCLE, STATE
 from kvtrail.simulator.run import Run
 from kvtrail.store import queries
 from kvtrail.store.client import connect
 from kvtrail.tests.fixtures.engine import start_store, stop_store, wait_for_port
 from kvtrail.tests.streams import histories
+from kvtrail.tests.streams.comparison import compare
 from kvtrail.tests.streams.harness import (
     Worker,
     all_judged,
@@ -24,6 +27,7 @@ from kvtrail.tests.streams.harness import (
     publish,
     publish_sent,
     published_findings,
+    read_topic,
     truncate,
     undisturbed,
     until,
@@ -83,13 +87,9 @@ def test_a_broker_that_dies_and_comes_back_changes_nothing(
             return judged() and stored()
 
         until(done, "everything judged and stored")
-        expected = undisturbed(config)
+        assert compare(config, f"{database.database}_undisturbed").differences == []
         with connect(database) as client:
-            current = queries.FINDINGS_CURRENT.run(client, status="", limit=10_000)
-            assert {finding.id: finding for finding in current} == expected
-            assert queries.DUPLICATES.run(client) == []
-            unique = {event.id for item in sent for event in item.events}
-            assert {found.event.id for found in queries.EVENT_TAIL.run(client, limit=10_000)} == unique
+            client.command(f"DROP DATABASE {database.database}_undisturbed SYNC", in_database=False)
 
 
 def test_a_second_detector_takes_over_what_the_first_leaves(topics: KafkaConfig, tmp_path: Path) -> None:
@@ -101,11 +101,15 @@ def test_a_second_detector_takes_over_what_the_first_leaves(topics: KafkaConfig,
         until(lambda: _partitions(first) | _partitions(second) == {0, 1, 2, 3} and _partitions(second), "both")
         publish_sent(topics, sent[:third])
         until(lambda: end_offsets(topics, FINDINGS), "findings")
+        until(lambda: _saved(topics, _partitions(first)), "the first to save its state")
+        had = _partitions(first)
         # Killed, its partitions come after its session has ended; stopped for good, at once.
         first.kill()
         publish_sent(topics, sent[third : 2 * third])
         until(lambda: _partitions(second) == {0, 1, 2, 3}, "the second to take over")
         publish_sent(topics, sent[2 * third :])
+        # Not from the log's beginning, but from what the other one had saved.
+        until(lambda: _restored(second) & had, "the state of a partition that was the first's")
         until(all_judged(one), "the second to judge the rest")
         assert final(published_findings(topics)) == undisturbed(one)
         first.start()
@@ -114,6 +118,50 @@ def test_a_second_detector_takes_over_what_the_first_leaves(topics: KafkaConfig,
         until(lambda: _partitions(first) == {0, 1, 2, 3}, "the first to get all")
         assert first.stop() == 0
     assert final(published_findings(topics)) == undisturbed(one)
+
+
+@pytest.mark.engine
+def test_a_finding_that_several_partitions_raise_is_the_same_whichever_comes_first(
+    topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
+) -> None:
+    """Its subject spans them: an operation over several homes, a namespace. Partitions know nothing of each other."""
+    config = config_of(topics, database, tmp_path)
+    lanes = [histories.Lane(f"node-{number}") for number in range(12)]
+    refused = Invalidate(scope="store", outcome="refused", cause="drill", op_id="drill")
+    records = []
+    for number, lane in enumerate(lanes):
+        chosen = lane.event(Create(tokens=1), histories.identity("northwind", "w"))
+        events = [lane.event(refused, key=""), msgspec.structs.replace(chosen, key_origin="client")]
+        records.append(
+            histories.envelope([
+                msgspec.structs.replace(event, seq=at, time_us=histories.START_US + 97 * number % 13)
+                for at, event in enumerate(events, 1)
+            ])
+        )  # fmt: skip
+    with Worker("detect", config, tmp_path) as detector, Worker("sink", config, tmp_path) as sink:
+        publish(topics, records)
+        until(all_judged(config), "the detector")
+        until(all_stored(config, LIFECYCLE, FINDINGS), "the sink")
+        assert detector.stop() == 0
+        assert sink.stop() == 0
+    raised = [finding for finding in published_findings(topics) if finding.cause == "INVALIDATE_FAILED"]
+    assert len(raised) > 1 and len({finding.id for finding in raised}) == 1, "or this test shows nothing"
+    assert compare(config, f"{database.database}_undisturbed").differences == []
+    with connect(database) as client:
+        client.command("OPTIMIZE TABLE findings FINAL")
+        [current] = queries.FINDINGS_CURRENT.run(client, cause="INVALIDATE_FAILED")
+        assert current.event_time_us == histories.START_US
+        client.command(f"DROP DATABASE {database.database}_undisturbed SYNC", in_database=False)
+
+
+def _saved(kafka: KafkaConfig, partitions: set[int]) -> bool:
+    """Whether a state of one of these partitions, at least, was saved."""
+    return any(record.partition in partitions for record in read_topic(kafka, STATE))
+
+
+def _restored(worker: Worker) -> set[int]:
+    """The partitions whose state the worker has restored."""
+    return {line["partition"] for line in worker.lines() if line["message"] == "restored" and line["next"] > 0}
 
 
 def _partitions(worker: Worker) -> set[int]:

@@ -47,17 +47,18 @@ def read_log(config: Config) -> Log:
 
 
 def judged(config: Config, log: Log) -> list[Finding]:
-    """Every revision of every finding, in order. Without what compares several homes: detectors do not do that."""
-    history, decoder = History(config.judging, config.deployment), EnvelopeDecoder()
+    """Every revision of every finding, in order, partition by partition: a home's rules see its partition. Without what
+    compares several homes: detectors do not do that."""
     found: list[Finding] = []
-    by_partition = [[*group] for _, group in groupby(log.lifecycle, key=attrgetter("partition"))]
-    for record in merge(_facts_of(log), *by_partition, key=lambda one: (one.append_us, one.topic != FACTS)):
-        if record.topic == FACTS:
-            fact = _fact(record)
-            if fact is not None:
-                history.take(fact, record.append_us)
-            continue
-        found += history.take(decoder.decode(record.value), record.append_us)
+    for _, group in groupby(log.lifecycle, key=attrgetter("partition")):
+        history, decoder = History(config.judging, config.deployment), EnvelopeDecoder()
+        for record in merge(_facts_of(log), group, key=lambda one: (one.append_us, one.topic != FACTS)):
+            if record.topic == FACTS:
+                fact = _fact(record)
+                if fact is not None:
+                    history.take(fact, record.append_us)
+            else:
+                found += history.take(decoder.decode(record.value), record.append_us)
     return [finding for finding in found if finding.cause not in NOT_COMPARED]
 
 
