@@ -273,7 +273,7 @@ def _what_to_send(history: History) -> tuple[str, ...]:
         steps.append("Let every writer of the store publish its creates, and find what is missing in the stream.")
     if any(meeting.creator is not None and not _decided(meeting) for meeting in history.meetings):
         steps.append("Let gateway and engine send the digests of weights and token ids with every create and hit.")
-    steps.append("Ask the same again with the cache bypassed, and compare the answers.")
+    steps.append("Ask the same with and without the cache: `kvtrail bypass-diff URL --about REQUEST`.")
     return tuple(steps)
 
 

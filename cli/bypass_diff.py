@@ -1,5 +1,6 @@
 """`kvtrail bypass-diff`: is the answer another one when nothing is reused?"""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -18,11 +19,24 @@ from ..audit.checks.recording import Subject, record_diff
 from ..audit.checks.target import EndpointTarget
 from ..schemas.errors import ConfigError
 from ..schemas.events import Tier
-from .checking import FORMS, GUILTY, INCONCLUSIVE, api_key, as_document, endpoint_options, publishes, record, shown
+from .checking import (
+    FORMS,
+    GUILTY,
+    INCONCLUSIVE,
+    api_key,
+    as_document,
+    endpoint_options,
+    publishes,
+    record,
+    shown,
+    value_of,
+)
 from .local.running import current_config
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _LARGEST = 16 << 20
+_SECRET = ("auth", "key", "token", "cookie", "secret")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 EXITS = {Outcome.NOT_IMPLICATED: 0, Outcome.IMPLICATED: GUILTY, Outcome.INCONCLUSIVE: INCONCLUSIVE}
 
 
@@ -39,8 +53,12 @@ EXITS = {Outcome.NOT_IMPLICATED: 0, Outcome.IMPLICATED: GUILTY, Outcome.INCONCLU
 @click.option("--warm", is_flag=True, help="Send it once before, to make an entry: tests restoring alone.")
 @click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(1, 4096), help="Longest answer.")
 @click.option("--deadline", default=300.0, show_default=True, help="Seconds for everything, waiting included.")
-@click.option("--api-key-env", metavar="NAME", help="The variable that holds the key. Default: KVTRAIL_API_KEY.")
+@click.option("--api-key-env", metavar="NAME", help="The variable that holds the key. Default: ENDPOINT_API_KEY.")
 @click.option("--api-key-file", type=_FILE, help="The file that holds the key.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=SOURCE",
+    help="Another header, repeatable. SOURCE: env:VARIABLE, file:PATH, or text:VALUE for what is no secret.",
+)  # fmt: skip
 @click.option(
     "--about", default="", metavar="REQUEST", help="The request id of the complaint: investigate shows it there."
 )
@@ -53,8 +71,8 @@ EXITS = {Outcome.NOT_IMPLICATED: 0, Outcome.IMPLICATED: GUILTY, Outcome.INCONCLU
 def bypass_diff(
     url: str, form: str, ca_file: Path | None, timeout: float, as_json: bool, publish: bool | None, store: str,
     path: Path | None, body: Any, model: str, system: Any, question: str, bypass_name: str, controls: int, reuses: int,
-    warm: bool, max_tokens: int, deadline: float, api_key_env: str | None, api_key_file: Path | None, about: str,
-    key: str, tier: str, owner: str, tenant: str,
+    warm: bool, max_tokens: int, deadline: float, api_key_env: str | None, api_key_file: Path | None,
+    headers: tuple[str, ...], about: str, key: str, tier: str, owner: str, tenant: str,
 ) -> None:  # fmt: skip
     """Ask the endpoint at URL the same with reuse and with a genuine bypass, at temperature 0, and compare.
 
@@ -69,8 +87,8 @@ def bypass_diff(
     request = _request(wire, body, model, system, question)
     chosen = _bypass(wire, bypass_name)
     with Endpoint(
-        url, wire.path, headers=wire.headers(api_key(api_key_env, api_key_file)), purpose="bypass-diff",
-        timeout_s=timeout, deadline_s=deadline, ca_file=ca_file,
+        url, wire.path, purpose="bypass-diff", timeout_s=timeout, deadline_s=deadline, ca_file=ca_file,
+        headers={**wire.headers(api_key(api_key_env, api_key_file)), **dict(map(_header, headers))},
     ) as endpoint:  # fmt: skip
         target = EndpointTarget(wire, endpoint.post, request, tokens=max_tokens, bypass=chosen)
         made = run_bypass_diff(
@@ -91,6 +109,14 @@ def bypass_diff(
     else:
         click.echo(shown(told, recorded))
     sys.exit(EXITS[made.diff.outcome])
+
+
+def _header(word: str) -> tuple[str, str]:
+    name, _, source = word.partition("=")
+    if not _HEADER.fullmatch(name):
+        raise ConfigError("is no header's name.", field="--header", remedy="Write NAME=env:VARIABLE.")
+    secret = any(word in name.lower() for word in _SECRET)
+    return name, value_of(source, "--header", secret=secret)
 
 
 def _key(made: Made) -> str:

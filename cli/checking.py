@@ -26,7 +26,7 @@ from ..schemas.errors import ConfigError, KvtrailError
 
 GUILTY, ERROR, INCONCLUSIVE = 1, 2, 3
 FORMS: dict[str, Form] = {form.name: form for form in (VLLM, SGLANG, GENERATE, OPENAI, PLAIN, ANTHROPIC, NODE)}
-KEY_VARIABLE = "KVTRAIL_API_KEY"
+KEY_VARIABLE = "ENDPOINT_API_KEY"
 _FILE = click.Path(dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -80,6 +80,32 @@ def sendable(value: str, field: str) -> str:
     if value.isascii() and (value.isprintable() or not value):
         return value
     raise ConfigError("holds characters that no HTTP header can.", field=field, remedy="Check it for line ends.")
+
+
+def value_of(source: str, field: str, *, secret: bool) -> str:
+    """A value from `env:VARIABLE`, `file:PATH` or, where it is no secret, `text:VALUE`. Raises `ConfigError`."""
+    kind, _, rest = source.partition(":")
+    if kind == "env":
+        return variable(rest, field)
+    if kind == "file":
+        return secret_in(Path(rest), field)
+    if kind == "text" and not secret:
+        return sendable(rest, field)
+    raise ConfigError(
+        "is not env:VARIABLE or file:PATH: a key on a command line can be read by others."
+        if secret
+        else "is not env:VARIABLE, file:PATH or text:VALUE.",
+        field=field,
+        remedy="Write NAME=env:VARIABLE.",
+    )
+
+
+def variable(name: str, field: str) -> str:
+    """The value of an environment variable. Raises `ConfigError` for one that is not set."""
+    value = os.environ.get(name, "")
+    if not value:
+        raise ConfigError("names a variable that is not set.", field=field, remedy="Export it first.")
+    return sendable(value, field)
 
 
 def publishes(config: Config, asked: bool | None) -> bool:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "heartbeat": ("heartbeat", "Publish the known-bad events by which a silent pipeline is noticed."),
     "store": ("store", "Run the embedded ClickHouse engine behind its HTTP facade."),
     "serve": ("serve", "Serve the console and the HTTP API."),
+    "node": ("node", "Serve a real small model with an NVMe cache of prefixes, on this machine."),
     "agent": ("agent", "Publish for all engines of this host, from a Unix socket."),
     "producers": ("producers", "Look after publishers: does publishing work from here?"),
     "alive": ("alive", "Health check of a worker: is it in its consumer group?"),

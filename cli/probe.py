@@ -30,9 +30,9 @@ from .checking import (
     endpoint_options,
     publishes,
     record,
-    secret_in,
-    sendable,
     shown,
+    value_of,
+    variable,
 )
 from .local.running import current_config
 
@@ -178,37 +178,13 @@ def _span(text: str | None) -> int:
 
 def _tenant(form: Form, word: str, by: By, header: str, key_variable: str | None) -> Tenant:
     name, _, source = word.partition("=")
-    value = _value(source, secret=by == "api-key")
+    value = value_of(source, "--tenant", secret=by == "api-key")
     if not name or not value:
         raise ConfigError("has no name or no value.", field="--tenant", remedy="Write NAME=env:VARIABLE.")
-    common = form.headers("" if key_variable is None else _variable(key_variable, "--api-key-env"))
+    common = form.headers("" if key_variable is None else variable(key_variable, "--api-key-env"))
     if by == "api-key":
         return Tenant(name=name, headers=form.headers(value))
     if by == "header":
         return Tenant(name=name, headers={**common, header: value})
     form.salted({}, value)  # an endpoint without pools is refused before anything is asked
     return Tenant(name=name, headers=common, salt=value)
-
-
-def _value(source: str, *, secret: bool) -> str:
-    kind, _, rest = source.partition(":")
-    if kind == "env":
-        return _variable(rest, "--tenant")
-    if kind == "file":
-        return secret_in(Path(rest), "--tenant")
-    if kind == "text" and not secret:
-        return sendable(rest, "--tenant")
-    raise ConfigError(
-        "is not env:VARIABLE or file:PATH: a key on a command line can be read by others."
-        if secret
-        else "is not env:VARIABLE, file:PATH or text:VALUE.",
-        field="--tenant",
-        remedy="Write --tenant NAME=env:VARIABLE.",
-    )
-
-
-def _variable(name: str, field: str) -> str:
-    value = os.environ.get(name, "")
-    if not value:
-        raise ConfigError("names a variable that is not set.", field=field, remedy="Export it first.")
-    return sendable(value, field)

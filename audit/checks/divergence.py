@@ -86,21 +86,25 @@ def _drift(left: Sequence[Step], right: Sequence[Step]) -> float | None:
 
 
 def _margin(left: Sequence[Step], right: Sequence[Step], at: int) -> float | None:
-    said = []
-    for own, others in ((left, right), (right, left)):
-        if at < len(own):
-            said.append(_lead(own[at], others[at].token if at < len(others) else None))
-    return max(said, default=None)
+    said = [
+        _lead(own[at], others[at].token if at < len(others) else None)
+        for own, others in ((left, right), (right, left))
+        if at < len(own)
+    ]
+    known = [lead for lead in said if lead is not None]
+    sure = [lead for lead in known if lead > NEAR_TIE]
+    return max(sure or known) if sure or (known and len(known) == len(said)) else None
 
 
-def _lead(step: Step, other: str | None) -> float:
-    """How far the chosen token led the other one; where that is not listed, by how much at least."""
+def _lead(step: Step, other: str | None) -> float | None:
+    """How far the chosen token led the other one; where that is not listed, by how much at least, and None where that
+    is too little to know."""
     listed = dict(step.top)
     if other is not None and other in listed and other != step.token:
-        return step.logprob - listed[other]
+        return max(step.logprob - listed[other], 0.0)
     rest = 1.0 - math.exp(min(step.logprob, 0.0))  # nobody else can have more than what the chosen one left
     least = step.logprob - math.log(max(rest, _CERTAIN))
     lowest = min((value for token, value in step.top if token != step.token), default=None)
     if lowest is not None:
         least = max(least, step.logprob - lowest)  # whoever is not listed is behind the last one that is
-    return max(least, 0.0)
+    return least if least > NEAR_TIE else None

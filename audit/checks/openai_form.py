@@ -82,7 +82,7 @@ class ChatForm:
             raise malformed("a message without content")
         usage = mapping(document.get("usage"))
         prompt_logprobs = document.get("prompt_logprobs")
-        own = mapping(document.get("kvtrail"))
+        own = mapping(document.get("kvtrail")) if self.name == "node" else {}
         return Answer(
             text=text(message.get("content")) + calls(message.get("tool_calls")),
             token_ids=ids(choice.get("token_ids")),

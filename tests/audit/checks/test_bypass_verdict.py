@@ -1,0 +1,161 @@
+"""What runs show: nobody is cleared for want of evidence, and nobody accused for noise."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvtrail.audit.checks.answers import Answer, Step
+from kvtrail.audit.checks.bypass import run_bypass_diff
+from kvtrail.audit.checks.bypass_verdict import Outcome, Reason, Runs, Variation, judge, wants_variations, was_computed
+from kvtrail.audit.checks.bypass_words import tell_diff
+
+LONG = tuple(range(20))
+
+
+def answer(ids: tuple[int, ...] = LONG, cached: int | None = 0, **more: object) -> Answer:
+    made = Answer(text=" ".join(map(str, ids)), token_ids=ids, cached_tokens=cached, prompt_tokens=100)
+    return msgspec.structs.replace(made, **more)
+
+
+def sure(ids: tuple[int, ...], cached: int | None = 0, logprob: float = -0.01) -> Answer:
+    steps = tuple(Step(str(one), logprob, ((str(one), logprob), ("other", logprob - 6))) for one in ids)
+    return answer(ids, cached, steps=steps)
+
+
+def runs(reuse: list[Answer], bypass: list[Answer] | None = None, **more: object) -> Runs:
+    made = Runs(reuse=tuple(reuse), bypass=tuple(bypass or [answer()] * 3))
+    return msgspec.structs.replace(made, **more)
+
+
+def said(given: Runs) -> tuple[str, str]:
+    told = judge(given)
+    return told.outcome, told.reason
+
+
+WRONG = (*LONG[:5], 99, *LONG[6:])
+VARIED = Variation(reuse=answer(WRONG, 64), bypass=(answer(), answer()))
+AGREEING = Variation(reuse=answer(LONG, 64), bypass=(answer(), answer()))
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "reason"),
+    [
+        (runs([answer(cached=64)] * 2), "not_implicated", "equal"),
+        (runs([answer(cached=0)] * 2), "inconclusive", "nothing_reused"),
+        (runs([answer(cached=None)] * 2), "inconclusive", "cached_tokens_hidden"),
+        (runs([answer(cached=64), answer(cached=None)]), "inconclusive", "cached_tokens_hidden"),
+        (runs([answer(cached=0), answer(cached=64)]), "inconclusive", "only_own_entry"),
+        (runs([answer(cached=0), answer(cached=64)], warmed=True), "not_implicated", "equal"),
+        (runs([answer(cached=64)] * 2, [answer(), answer(), answer(cached=None)]), "inconclusive",
+         "cached_tokens_hidden"),
+        (runs([answer(cached=64)] * 2, [answer(), answer(cached=16)]), "inconclusive", "bypass_ignored"),
+        (runs([answer(WRONG, 64)] * 2, [answer(), answer(cached=16)]), "inconclusive", "bypass_ignored"),
+        (runs([answer(WRONG, 64)] * 2), "inconclusive", "margin_unknown"),
+        (runs([answer(WRONG, 64)] * 2, variations=(VARIED,) * 3), "implicated", "diverges_in_every_variation"),
+        (runs([answer(WRONG, 64)] * 2, variations=(VARIED, VARIED, AGREEING)), "inconclusive", "margin_unknown"),
+        (runs([answer(WRONG, 64)] * 2, variations=(AGREEING,) * 3), "inconclusive", "margin_unknown"),
+        (runs([sure(WRONG, 64)] * 2, [sure(LONG)] * 3), "implicated", "diverges"),
+        (runs([sure(WRONG, 0)] * 2, [sure(LONG)] * 3), "implicated", "diverges"),
+        (runs([sure(WRONG, 64), sure(LONG, 64)], [sure(LONG)] * 3), "inconclusive", "reuse_unsteady"),
+        (runs([sure(LONG, 64)] * 2, [sure(LONG), sure(WRONG)]), "inconclusive", "nondeterministic"),
+        (runs([sure(WRONG, 64)] * 2, [sure(LONG), sure(WRONG)]), "inconclusive", "nondeterministic"),
+        (runs([sure(LONG, 64, -2.0)] * 2, [sure(LONG)] * 3), "inconclusive", "numbers_differ"),
+        (runs([answer((1, 2), 64)] * 2, [answer((1, 2))] * 3), "inconclusive", "too_short"),
+        (runs([answer((), 64)] * 2, [answer(())] * 3), "inconclusive", "too_short"),
+        (runs([sure((1, 2), 64)] * 2, [sure((1, 2))] * 3), "not_implicated", "equal"),
+        (runs([answer(cached=64, model="a")] * 2, [answer(model="b")] * 3), "inconclusive", "other_model"),
+        (runs([answer(cached=64, prompt_ids=(1,))] * 2, [answer(prompt_ids=(2,))] * 3), "inconclusive",
+         "prompt_differs"),
+    ],
+)  # fmt: skip
+def test_what_is_said(given: Runs, outcome: str, reason: str) -> None:
+    assert said(given) == (outcome, reason)
+
+
+def test_variations_that_prove_nothing_are_not_counted() -> None:
+    for useless in (
+        Variation(reuse=answer(WRONG, 0), bypass=(answer(), answer())),
+        Variation(reuse=answer(WRONG, None), bypass=(answer(), answer())),
+        Variation(reuse=answer(WRONG, 64), bypass=(answer(), answer(cached=16))),
+        Variation(reuse=answer(WRONG, 64), bypass=(answer(), answer(WRONG[::-1]))),
+    ):
+        told = judge(runs([answer(WRONG, 64)] * 2, variations=(useless,) * 3))
+        assert (told.outcome, told.variations) == (Outcome.INCONCLUSIVE, 0)
+
+
+def test_a_prompt_whose_logprobs_are_there_was_computed_whatever_is_reported() -> None:
+    assert was_computed(answer(cached=None, computed_tokens=100)) is True
+    assert was_computed(answer(cached=0, computed_tokens=40)) is False
+    assert was_computed(answer(cached=None)) is None
+    assert was_computed(answer(cached=16)) is False
+
+
+ANSWERS = st.builds(
+    lambda ids, cached, logprob: sure(ids, cached, logprob) if logprob is not None else answer(ids, cached),
+    st.sampled_from([LONG, WRONG, LONG[:3], ()]),
+    st.sampled_from([None, 0, 16, 64]),
+    st.sampled_from([None, -0.01, -0.5, -3.0]),
+)
+
+
+@given(
+    st.builds(
+        Runs,
+        reuse=st.lists(ANSWERS, min_size=1, max_size=3).map(tuple),
+        bypass=st.lists(ANSWERS, min_size=2, max_size=3).map(tuple),
+        variations=st.lists(
+            st.builds(Variation, reuse=ANSWERS, bypass=st.tuples(ANSWERS, ANSWERS)), max_size=3
+        ).map(tuple),
+        warmed=st.booleans(),
+    )
+)  # fmt: skip
+def test_nobody_is_cleared_or_accused_without_evidence(given: Runs) -> None:
+    told = judge(given)
+    if told.outcome is Outcome.INCONCLUSIVE:
+        assert told.reason not in (Reason.EQUAL, Reason.DIVERGES, Reason.DIVERGES_ALWAYS)
+        return
+    assert all(one.cached_tokens == 0 for one in given.bypass)  # the baseline is known to have been computed
+    if told.outcome is Outcome.NOT_IMPLICATED:
+        assert all(one.cached_tokens is not None for one in given.reuse)
+        assert any(one.cached_tokens for one in given.reuse)
+        assert given.warmed or given.reuse[0].cached_tokens
+        assert not wants_variations(given)
+    else:
+        assert told.position is not None
+        assert not any(one.token_ids == given.bypass[0].token_ids and one.cached_tokens for one in given.reuse)
+
+
+def test_every_reason_has_words() -> None:
+    class Scripted:
+        bypass, declines, hidden = "a flag", "no flag.", "Turn it on."
+
+        def __init__(self, first: Runs) -> None:
+            self._left = {True: list(first.reuse), False: list(first.bypass)}
+
+        def ask(self, *, reuse: bool, variation: int = 0) -> Answer:
+            return self._left[reuse].pop(0)
+
+    made = run_bypass_diff(Scripted(runs([answer(cached=64)] * 2)))
+    assert made.diff.outcome is Outcome.NOT_IMPLICATED
+    for reason in Reason:
+        changed = msgspec.structs.replace(made, diff=msgspec.structs.replace(made.diff, reason=reason))
+        told = tell_diff(changed, bypass="a flag", hidden="Turn it on.", declines="no flag.")
+        assert told.happened and told.steps
+        assert "{" not in " ".join((*told.happened, *told.steps))
+
+
+def test_a_first_miss_is_followed_by_as_many_that_can_hit() -> None:
+    asked: list[bool] = []
+
+    class Cold:
+        bypass, declines, hidden = "a flag", "", ""
+
+        def ask(self, *, reuse: bool, variation: int = 0) -> Answer:
+            asked.append(reuse)
+            return answer(cached=64 if reuse and asked.count(True) > 1 else 0)
+
+    made = run_bypass_diff(Cold())
+    assert asked.count(True) == 3
+    assert made.diff.reason == Reason.ONLY_OWN_ENTRY
+    with pytest.raises(ValueError, match="at least two controls"):
+        run_bypass_diff(Cold(), controls=1)
