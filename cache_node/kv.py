@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import DynamicCache
 
+Pair = tuple["torch.Tensor", "torch.Tensor"]
+"""Keys and values of one layer: batch, heads, tokens, dim."""
 LAYOUT = "layers of keys, values; each batch, heads, tokens, dim"
 
 
@@ -41,10 +43,14 @@ def restore(tensors: Sequence[Tensor], into: "DynamicCache") -> "DynamicCache":
     expected = [f"layer.{index:03}.{name}" for index in range(len(into.layers)) for name in ("keys", "values")]
     if [tensor.name for tensor in tensors] != expected:
         raise CorruptEntry("does not hold this model's layers.", field="tensors", remedy="Compute the prefix again.")
-    pairs = zip(_to_torch(tensors[0::2]), _to_torch(tensors[1::2]), strict=True)
-    for index, (keys, values) in enumerate(pairs):
+    for index, (keys, values) in enumerate(pairs(tensors)):
         into.update(keys, values, index)
     return into
+
+
+def pairs(tensors: Sequence[Tensor]) -> list[Pair]:
+    """Keys and values layer by layer, as views of the stored memory. Raises `CorruptEntry` for an unknown dtype."""
+    return list(zip(_to_torch(tensors[0::2]), _to_torch(tensors[1::2]), strict=True))
 
 
 def _to_bytes(name: str, tensor: "torch.Tensor") -> Tensor:

@@ -52,6 +52,11 @@ class LanguageModel:
         self.layers = int(config.num_hidden_layers)
         self.kv_geometry = f"layers={self.layers} kv_heads={config.num_key_value_heads} head_dim={config.head_dim}"
 
+    @property
+    def network(self) -> Any:
+        """The torch module itself, for what must look inside."""
+        return self._model
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, special tokens understood, none added."""
         return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
@@ -113,8 +118,8 @@ def model_file() -> Path:
     return path
 
 
-def load_model(path: Path | None = None, name: str = NAME) -> LanguageModel:
-    """Loads a GGUF model in float32. Seconds, most of them the import of torch and de-quantising.
+def load_model(path: Path | None = None, name: str = NAME, dtype: str = "float32") -> LanguageModel:
+    """Loads a GGUF model to compute in `dtype`. Seconds, most of them the import of torch and de-quantising.
 
     Raises `ModelMissing`; `ModuleNotFoundError` where the extra `node` is not installed.
     """
@@ -133,7 +138,7 @@ def load_model(path: Path | None = None, name: str = NAME) -> LanguageModel:
     with _parsed_once():
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32
+            str(path.parent), gguf_file=path.name, dtype=getattr(torch, dtype)
         )
     return LanguageModel(name, model.train(False), tokenizer, digest_weights([path]))
 

@@ -17,12 +17,13 @@ from ..schemas.events import LookupCount
 from ..schemas.identity import PrefixKey
 from . import kv
 from .entry_events import TIER
-from .entry_store import EntryStore
+from .entry_store import EntryStore, StoredEntry
 from .errors import CacheNodeError
 from .keys import KeyFunction, StoreKey, in_epoch
 from .model import Chosen, LanguageModel
 from .node_canary import TOKENS, NodeCanary
 from .prefix import Prefix, turn
+from .spot_checker import Restored, SpotChecker
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -63,13 +64,16 @@ class CacheNode:
         *,
         ttl_s: float | None = 300.0,
         canary: NodeCanary | None = None,
+        spot_checker: SpotChecker | None = None,
     ) -> None:
+        """`spot_checker` checks a share of the hits, each after its answer."""
         self.key_function = key_function
         self._model = model
         self._store = store
         self._publisher = publisher
         self._ttl_s = ttl_s
         self._canary = canary
+        self._spot_checker = spot_checker
         self._lookups: Counter[tuple[str, str, bool]] = Counter()
         self._bypassed: Counter[tuple[str, str]] = Counter()
 
@@ -94,11 +98,13 @@ class CacheNode:
         token_ids = model.encode(prefix.text)
         identity = prefix.key(model, token_ids)
         key = in_epoch(self.key_function(identity), prefix.epoch)
+        restored: StoredEntry | None = None
         if bypass:
             cache, reused = model.new_cache(), 0
             self._bypassed[identity.tenant_id, identity.template_id] += 1
         else:
-            cache, reused = self._restored(key, identity, request_id)
+            cache, restored = self._restored(key, identity, request_id)
+            reused = 0 if restored is None else restored.header.tokens
             self._count(identity, hit=bool(reused))
         if not reused:
             cache = model.new_cache()
@@ -111,6 +117,8 @@ class CacheNode:
         shown: CanaryResult | None = None
         if canary is not None:
             text, shown = canary.take(text, None if bypass else key, identity, request_id)
+        if restored is not None and self._spot_checker is not None:
+            self._spot_checker.offer(Restored(restored, token_ids, key, identity, request_id))
         return Answer(
             request_id=request_id,
             text=text,
@@ -151,17 +159,19 @@ class CacheNode:
     def _count(self, identity: PrefixKey, *, hit: bool) -> None:
         self._lookups[identity.tenant_id, identity.template_id, hit] += 1
 
-    def _restored(self, key: StoreKey, identity: PrefixKey, request_id: str) -> "tuple[DynamicCache, int]":
-        """A cache filled from the store and how many tokens it holds; an empty one and 0 for a miss."""
+    def _restored(
+        self, key: StoreKey, identity: PrefixKey, request_id: str
+    ) -> "tuple[DynamicCache, StoredEntry | None]":
+        """A cache filled from the store and the entry it came from; an empty one and None for a miss."""
         cache = self._model.new_cache()
         entry = self._store.get(key.text, identity, key_origin=key.origin, request_id=request_id)
         if entry is None:
-            return cache, 0
+            return cache, None
         try:
-            return kv.restore(entry.tensors, cache), entry.header.tokens
+            return kv.restore(entry.tensors, cache), entry
         except CacheNodeError as error:
             log.warning("an entry that was read could not be used: %s", error)
-            return cache, 0
+            return cache, None
 
     def _save(self, key: StoreKey, identity: PrefixKey, cache: "DynamicCache", tokens: int, request_id: str) -> None:
         try:
