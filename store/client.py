@@ -97,7 +97,7 @@ class Client:
                 pool_mgr=self._direct,
                 dedicated_pool=self._direct is None,
                 # Over loopback, compressing costs both sides more than the bytes do (docs/decisions/0120).
-                compress="lz4" if self._direct is None else False,
+                compress="zstd" if self._direct is None else False,
             )
         except (ClickHouseError, urllib3.exceptions.HTTPError) as error:
             self._let_go()

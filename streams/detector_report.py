@@ -82,7 +82,8 @@ class DetectorReport:
         metrics.set("kvtrail_detector_ticks_total", self._facts.ticks)
         for gone in (
             "kvtrail_lag_records", "kvtrail_event_age_seconds", "kvtrail_detector_snapshot_bytes",
-            "kvtrail_detector_snapshot_age_seconds", "kvtrail_detector_covered_hits",
+            "kvtrail_detector_snapshot_age_seconds", "kvtrail_detector_snapshot_seconds",
+            "kvtrail_detector_covered_hits",
         ):  # fmt: skip
             metrics.clear(gone)
         ends = await self._log_ends(owned)
@@ -105,8 +106,9 @@ class DetectorReport:
                 metrics.set("kvtrail_lag_records", max(0, ends[task.partition] - fold.next), **where)
             if fold.newest_event_us:
                 metrics.set("kvtrail_event_age_seconds", time.time() - fold.newest_event_us / 1e6, **where)
-            metrics.set("kvtrail_detector_snapshot_bytes", task.snapshot_bytes, partition=task.partition)
-            age_s = time.monotonic() - task.saved_at
+            metrics.set("kvtrail_detector_snapshot_bytes", task.saving.bytes, partition=task.partition)
+            metrics.set("kvtrail_detector_snapshot_seconds", task.saving.took_s, partition=task.partition)
+            age_s = time.monotonic() - task.saving.saved_at
             metrics.set("kvtrail_detector_snapshot_age_seconds", age_s, partition=task.partition)
             if isinstance(judge, Judge):
                 hits, known = judge.comparator.coverage()

@@ -27,6 +27,7 @@ Name = Literal[
     "kvtrail_detector_facts",
     "kvtrail_detector_ticks_total",
     "kvtrail_detector_snapshot_bytes",
+    "kvtrail_detector_snapshot_seconds",
     "kvtrail_detector_snapshot_age_seconds",
     "kvtrail_detector_unjudged_records_total",
     "kvtrail_resolver_joined_total",
@@ -135,9 +136,14 @@ METRICS: Mapping[Name, Metric] = {
         "gauge", "Size of the last snapshot written, compressed.", "Compare with the recovery time you can bear.",
         "partition",
     ),
+    "kvtrail_detector_snapshot_seconds": _metric(
+        "gauge", "Time that the last snapshot took from copy to acknowledgement; the partition goes on meanwhile.",
+        "Twenty times as long, and at least `detector.snapshot_s`, passes between two.", "partition",
+    ),
     "kvtrail_detector_snapshot_age_seconds": _metric(
-        "gauge", "Since the state was last saved, or last found unchanged.", "Much above `detector.snapshot_s`: saving "
-        "fails, see the log; a restart would judge that much again.", "partition",
+        "gauge", "Since the state was last saved, or last found unchanged.", "Much above `detector.snapshot_s` and "
+        "above twenty times `kvtrail_detector_snapshot_seconds`: saving fails, see the log; a restart would judge that "
+        "much again.", "partition",
     ),
     "kvtrail_detector_unjudged_records_total": _metric(
         "counter", "Records left out because judging them failed twice in the same way: a defect of this build.",

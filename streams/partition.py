@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from aiokafka.errors import KafkaError
 from msgspec import Struct
 
 from ..judging.errors import SnapshotError
@@ -29,6 +28,7 @@ from .metrics import Registry
 from .reader import TopicReader
 from .records import Record
 from .refusals import RefusalLimit, refused
+from .saving import Saving
 from .snapshots import Manifest, SnapshotUnusable, manifest_key
 from .statetopic import StateTopic
 from .unjudged import judge_again
@@ -85,16 +85,12 @@ class PartitionTask:
         self.busy = False
         self.moved_at = time.monotonic()
         """When this task last got anything done, by the monotonic clock; it matters while `busy`."""
-        self.snapshot_bytes = 0
-        self.saved_at = time.monotonic()
-        """When the state was last known to be saved, by the monotonic clock."""
         self._services = services
         self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue(_QUEUED)
         self._fold: Fold | None = None
         self._stopping = False
-        self._saved = 0
-        self._saved_at = time.monotonic()
         self._reader = self._new_reader()
+        self.saving = Saving(partition, services.state, services.owns, services.config.detector.snapshot_s)
 
     @property
     def next(self) -> int:
@@ -131,7 +127,7 @@ class PartitionTask:
                 self._move(busy=True)
                 await self._handle(fold, delivery)
                 self._move(busy=False)
-            await self._save(fold)
+            await self.saving.now(fold)
         finally:
             while not self._queue.empty():  # whoever waits to deliver may go
                 self._queue.get_nowait()
@@ -177,7 +173,7 @@ class PartitionTask:
         if manifest.next > end or await self._is_another_log(manifest, start):
             raise self._unusable("belongs to another log: the topic is not the one it was folded from.")
         judge = await asyncio.to_thread(self._load, snapshot.state)
-        self._saved = manifest.next
+        self.saving.reached = manifest.next
         limit = await self._limit(manifest.next, start, frozenset(manifest.unjudged))
         fold = Fold(judge, manifest.next, manifest.last_append_us, limit)
         fold.unjudged = [*manifest.unjudged]
@@ -223,11 +219,10 @@ class PartitionTask:
     async def _next_delivery(self, fold: Fold) -> Delivery | None:
         """The next delivery; saves the state when it is due, deliveries or not."""
         while True:
-            due = self._saved_at + self._services.config.detector.snapshot_s - time.monotonic()
             try:
-                return await asyncio.wait_for(self._queue.get(), max(due, 0.001))
+                return await asyncio.wait_for(self._queue.get(), max(self.saving.wait_s(), 0.001))
             except TimeoutError:
-                await self._save(fold)
+                await self.saving.begin(fold)
 
     async def _handle(self, fold: Fold, delivery: Delivery) -> None:
         fresh = fold.unseen(delivery.records)
@@ -269,8 +264,9 @@ class PartitionTask:
         self.records += len(records)
         self._move(busy=self.busy)
         metrics.observe("kvtrail_detector_batch_seconds", self.moved_at - started)
-        if time.monotonic() - self._saved_at > self._services.config.detector.snapshot_s:
-            await self._save(fold)
+        self.saving.judged(self.moved_at - started)
+        if self.saving.wait_s() <= 0:
+            await self.saving.begin(fold)
 
     async def _publish(self, findings: list[Finding]) -> None:
         """Returns when all are acknowledged."""
@@ -298,7 +294,7 @@ class PartitionTask:
             extra={"partition": self.partition, "offset": failure.record.offset},
         )
         # Saved at once: made anew after the next such record, the state need not meet this one.
-        await self._save(fold)
+        await self.saving.now(fold)
 
     async def _rebuild(self, end: int) -> Fold:
         """A fold of the log up to `end`, from what was saved. Whoever reads a range meanwhile goes on afterwards."""
@@ -317,23 +313,3 @@ class PartitionTask:
     def _load(self, state: bytes) -> Judge:
         config = self._services.config
         return Judge.load(state, config.judging, config.deployment, self._services.facts.book)
-
-    async def _save(self, fold: Fold) -> None:
-        """A snapshot, if there is something new and the partition is still ours. Every finding is acknowledged."""
-        started = self._saved_at = time.monotonic()
-        if not fold.usable or fold.next == self._saved or not self._services.owns(self.partition):
-            self.saved_at = started
-            return
-        reached, last_append_us, unjudged = fold.next, fold.last_append_us, (*fold.unjudged,)
-        try:
-            # Copied here, in a moment; encoded elsewhere, so that the other partitions go on.
-            state = await asyncio.to_thread(fold.judge.freeze().encode)
-            manifest = await self._services.state.write(
-                self.partition, state, reached, last_append_us, unjudged=unjudged
-            )
-        except KafkaError as error:
-            # The state is safe in memory and the log; only the next restart takes longer.
-            _log.warning("no snapshot was written: %s", error, extra={"partition": self.partition})
-            return
-        self._saved = reached
-        self.saved_at, self.snapshot_bytes = started, manifest.bytes

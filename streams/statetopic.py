@@ -1,6 +1,7 @@
 """Snapshots on `kvtrail.state`: written beside the input, read back lazily by whoever owns the partition next."""
 
 import asyncio
+from collections.abc import Iterable
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
@@ -53,9 +54,12 @@ class StateTopic:
             owner=self._owner,
             unjudged=unjudged,
         )
-        for key, value in records:
-            await self._producer.send_and_wait(STATE, value, key=key, partition=partition)
-        for key in self._removable.get(partition, []):
-            await self._producer.send_and_wait(STATE, None, key=key, partition=partition)
+        await self._send(partition, records)
+        await self._send(partition, [(key, None) for key in self._removable.get(partition, [])])
         self._removable[partition] = [key for key, _ in records[:-1]]
         return manifest_of(records)
+
+    async def _send(self, partition: int, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Returns when all are acknowledged; their order is the idempotent producer's to keep."""
+        sent = [await self._producer.send(STATE, value, key=key, partition=partition) for key, value in records]
+        await asyncio.gather(*sent)

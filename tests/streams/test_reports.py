@@ -31,7 +31,8 @@ def _task(partition: int, **state: Any) -> PartitionTask:
     fold.apply([Record(topic=LIFECYCLE, partition=partition, offset=0, append_us=1, value=value)])
     given: dict[str, Any] = {
         "partition": partition, "next": fold.next, "fold": fold, "recovered": True, "busy": False, "records": 1,
-        "moved_at": time.monotonic(), "skipped": 0, "gap_records": 0, "snapshot_bytes": 0, "saved_at": time.monotonic(),
+        "moved_at": time.monotonic(), "skipped": 0, "gap_records": 0,
+        "saving": SimpleNamespace(bytes=0, took_s=0.0, saved_at=time.monotonic()),
     }  # fmt: skip
     return cast(PartitionTask, SimpleNamespace(**{**given, **state}))
 
