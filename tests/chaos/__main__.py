@@ -23,8 +23,8 @@ _ACTS = ("kill", "pause", "stop", "restart", "joins", "leaves", "ended by itself
 @click.option("--kills", default=50, show_default=True, help="kill -9; pauses, stops and moves come on top.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--gap", default=2.5, show_default=True, help="Mean seconds between two disturbances.")
-@click.option("--events", default=60_000, show_default=True, help="Of the simulated fleet, spread over the whole run.")
-@click.option("--faults", default=300, show_default=True, help="Injected into it.")
+@click.option("--events", default=30_000, show_default=True, help="Of the simulated fleet, spread over the whole run.")
+@click.option("--faults", default=200, show_default=True, help="Injected into it.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep logs, broker and store there.")
 @click.option("--producers", is_flag=True, help="Kill a producer instead, and account for every event.")
 def main(kills: int, seed: int, gap: float, events: int, faults: int, keep: Path | None, producers: bool) -> None:
@@ -34,7 +34,8 @@ def main(kills: int, seed: int, gap: float, events: int, faults: int, keep: Path
 
         sys.exit(account_for(kills, seed))
     # Its clients say every time that a broker which was killed is not there.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    for name in ("aiokafka", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     directory = keep or Path(tempfile.mkdtemp(prefix=f"kvtrail-chaos-{seed}-"))
     directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()

@@ -23,6 +23,7 @@ Message = tuple[str, str, bytes]
 
 _AT_ONCE = 20
 _POLL_S = 0.05
+_AGAIN_S = 0.5
 _FLUSH_S = 120.0
 
 
@@ -81,7 +82,7 @@ class Traffic:
                 chosen = Create(tokens=9)
                 events = [
                     lane.event(refused, key=""),
-                    replace(lane.event(chosen, histories.identity("northwind", "w"), "c"), key_origin="client"),
+                    replace(lane.event(chosen, histories.identity("northwind", "w"), lane.node), key_origin="client"),
                 ]
                 self.ids.update(event.id for event in events)
                 yield LIFECYCLE, lane.home, histories.envelope(events)[1]
@@ -108,7 +109,7 @@ class Traffic:
                         with suppress(Exception):
                             await asyncio.wait_for(producer.stop(), 5)
                     producer = None
-                    await asyncio.sleep(_POLL_S)
+                    await asyncio.sleep(_AGAIN_S)
                     continue
                 sent += len(group)
                 asked = self._ask(engine, gateway, asked, sent // 2)
@@ -122,7 +123,11 @@ class Traffic:
         producer = AIOKafkaProducer(
             bootstrap_servers=self._kafka.bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=10_000
         )
-        await producer.start()
+        try:
+            await producer.start()
+        except BaseException:
+            await producer.stop()
+            raise
         return producer
 
     def _ask(self, engine: LifecyclePublisher, gateway: ContextPublisher, first: int, end: int) -> int:
