@@ -42,6 +42,13 @@ class Manifest(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class Pointer(Struct, frozen=True, kw_only=True):
+    """Written after everything else of a snapshot: the offset of its first record, so that a restore need not read
+    what it replaced. Only a hint: without it, or where it leads nowhere, the whole partition is read."""
+
+    first: int
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A complete snapshot: its manifest and the state's bytes."""
 
@@ -51,6 +58,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 _encode = msgspec.json.Encoder().encode
 _manifest = msgspec.json.Decoder(Manifest)
+_pointer = msgspec.json.Decoder(Pointer)
 
 
 def manifest_key(partition: int, owner: str = "") -> bytes:
@@ -61,6 +69,21 @@ def manifest_key(partition: int, owner: str = "") -> bytes:
 def blob_key(partition: int, manifest: str, index: int, owner: str = "") -> bytes:
     """The key of one blob of one manifest."""
     return f"{owner}{partition}/blob/{manifest}/{index}".encode()
+
+
+def pointer_key(partition: int, owner: str = "") -> bytes:
+    """The key of the partition's pointer."""
+    return f"{owner}{partition}/pointer".encode()
+
+
+def pointer(partition: int, first: int, owner: str = "") -> tuple[bytes, bytes]:
+    """The record that points to a snapshot whose first record has the offset `first`."""
+    return pointer_key(partition, owner), _encode(Pointer(first=first))
+
+
+def pointed(value: bytes) -> int:
+    """The offset in a pointer's value."""
+    return _pointer.decode(value).first
 
 
 def pack(
@@ -109,6 +132,8 @@ class Unpacker:
     def add(self, key: bytes, value: bytes) -> None:
         """One record; an empty value is a tombstone."""
         if not key.startswith(f"{self._owner}{self._partition}/".encode()):
+            return
+        if key == pointer_key(self._partition, self._owner):
             return
         if key == manifest_key(self._partition, self._owner):
             if value:
