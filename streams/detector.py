@@ -29,7 +29,7 @@ from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
 from .metrics import Registry
 from .partition import Delivery, PartitionTask, Services
-from .process import Stopping, die, report
+from .process import Stopping, calm_collector, die, report
 from .records import Record
 from .statetopic import StateTopic
 from .topics import ensure_topics
@@ -124,6 +124,7 @@ class Detector:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
+        calm_collector()
         await ensure_topics(self._config.kafka)
         try:
             await self._producer.start()

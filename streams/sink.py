@@ -33,7 +33,7 @@ from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, leave_group
 from .metrics import Registry
 from .pending import decode_pending
-from .process import Stopping, die, report
+from .process import Stopping, calm_collector, die, report
 from .records import from_kafka
 from .refusals import WINDOW, RefusalLimit
 from .retention import CAUSE, RetentionWatch
@@ -93,6 +93,7 @@ class Sink:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
+        calm_collector()
         await ensure_topics(self._config.kafka)
         client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
         await asyncio.to_thread(migrate, client, self._config)

@@ -1,5 +1,6 @@
 """What both workers do as processes: logs, the instance lock, the watch over a stolen name."""
 
+import gc
 import io
 import json
 import logging
@@ -10,6 +11,7 @@ from kvtrail.schemas.config import Config, LocalConfig
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.streams.logs import JsonLines, RateLimit
 from kvtrail.streams.membership import FencingWatch, InstanceLock
+from kvtrail.streams.process import calm_collector
 
 
 def _logger(name: str, *handlers: logging.Handler) -> logging.Logger:
@@ -93,3 +95,15 @@ def test_a_broker_that_keeps_forgetting_this_member_ends_the_worker() -> None:
     assert said == []
     line(forgotten, 82)
     assert len(said) == 1
+
+
+def test_the_collector_leaves_what_was_imported_alone() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    try:
+        calm_collector()
+        assert gc.get_freeze_count() > frozen
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.isenabled(), "cycles still go, later"
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
