@@ -14,8 +14,14 @@ from ..cache_node.entry_store import EntryStore
 from ..cache_node.keys import KeyFunction, name_and_model, prefix_key
 from ..cache_node.model import load_model
 from ..cache_node.node import CacheNode
+from ..cache_node.node_canary import NodeCanary
 from ..cache_node.serving import NodeService
+from ..cache_node.spot_check import SpotCheckSettings
+from ..cache_node.spot_checker import SpotChecker
+from ..producers.canary import Canary
+from ..producers.canary_keys import keys_of
 from ..producers.publisher import LifecyclePublisher
+from ..schemas.config import Config
 from ..schemas.errors import ConfigError
 from .local.running import current_config
 from .screen import say, step
@@ -34,12 +40,18 @@ STOP_S = 10
 )  # fmt: skip
 @click.option("--ttl", default=300.0, show_default=True, help="Seconds that an entry lives.")
 @click.option("--capacity-mb", default=4096, show_default=True, type=click.IntRange(1), help="Room for entries.")
+@click.option(
+    "--spot-check", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="Share of hits computed again."
+)
+@click.option(
+    "--canary/--no-canary", default=None, help="Put canaries into prompts. Default: where canary.keys is set."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Loopback only: it asks nobody for a key.")
 @click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 @click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="A TOML file.")
 def node(
-    name: str, directory: Path | None, keyed_by: str, ttl: float, capacity_mb: int, host: str, port: int,
-    path: Path | None,
+    name: str, directory: Path | None, keyed_by: str, ttl: float, capacity_mb: int, spot_check: float,
+    canary: bool | None, host: str, port: int, path: Path | None,
 ) -> None:  # fmt: skip
     """Serve a real small model with an NVMe cache of prefixes: POST /v1/chat/completions, until told to stop.
 
@@ -54,12 +66,15 @@ def node(
     listener = bind(host, port)
     address = url(host, int(listener.getsockname()[1]))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    marker = canary_of(config, canary)
     with step("SmolLM2-135M-Instruct, on the CPU"):
         model = load_model()
     publisher = LifecyclePublisher.to_kafka(name, config.kafka, config.publisher)
     try:
         with EntryStore(folder, publisher, capacity_bytes=capacity_mb << 20) as store:
-            served = CacheNode(model, store, publisher, KEYS[keyed_by], ttl_s=ttl)
+            marks = NodeCanary(marker, publisher, store.name) if marker is not None else None
+            checker = SpotChecker(model, publisher, store.name, SpotCheckSettings(share=spot_check))
+            served = CacheNode(model, store, publisher, KEYS[keyed_by], ttl_s=ttl, canary=marks, spot_checker=checker)
             app = NodeService(served, name=name, store=store.name, model=model.name).app()
             for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has stopped in order
                 signal.signal(number, lambda *_: None)
@@ -70,8 +85,16 @@ def node(
                     timeout_graceful_shutdown=STOP_S,
                 )
             ).run(sockets=[listener])  # fmt: skip
+            checker.close()
             served.report_lookups()
     finally:
         if not publisher.close():
             say("some events could not be sent", style="red")
             sys.exit(1)
+
+
+def canary_of(config: Config, wanted: bool | None) -> Canary | None:
+    """The canary, as wanted, else where keys are configured. Raises `ConfigError` for one without good keys."""
+    if not (config.canary.keys.get_secret_value() if wanted is None else wanted):
+        return None
+    return Canary(keys_of(config.canary), config.canary.tenants)

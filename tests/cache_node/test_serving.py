@@ -19,7 +19,6 @@ from kvtrail.cache_node.prefix import Prefix
 from kvtrail.cache_node.serving import NodeService
 from kvtrail.schemas.identity import PrefixKey
 
-
 IDENTITY = PrefixKey(
     tenant_id="contoso", weights_digest="ab" * 32, model_id="m", kv_dtype="float32", tokenizer_id="t",
     template_digest="cd" * 32, template_id="support_v7", tool_schema_digest="", token_ids_digest="ef" * 32,
