@@ -9,9 +9,12 @@ import msgspec
 
 from ..audit import wording
 from ..producers.epoch import EpochMarker
-from ..producers.epochs import scope_of
+from ..producers.epoch_follower import EpochFollower
+from ..producers.epochs import Scope, scope_of
 from ..producers.facts import epoch_bumped, publish_fact
+from ..schemas.config import KafkaConfig
 from ..schemas.epochs import combined, label_of
+from ..schemas.errors import InvalidField
 from .epoch_adoption import adoption
 from .epoch_cost import cost
 from .epoch_scope import scope_from, scope_options, scope_words
@@ -43,6 +46,7 @@ def bump(why: str, value: str | None, where: tuple[str, ...], **named: str | Non
     value = value or datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H%M%SZ")
     fact = epoch_bumped(value, dict(scope), why=why, source="kvtrail epoch bump")
     config = current_config()
+    _require_new(value, scope, config.kafka)
     publish_fact(config.kafka, fact)
     part = combined({label_of(name for name, _ in scope): value})
     click.echo(f"published {line_of(fact)}")
@@ -53,6 +57,22 @@ def bump(why: str, value: str | None, where: tuple[str, ...], **named: str | Non
     click.echo(f"put {EpochMarker(part).prefix().rstrip()} at the very front of your prompts, and the epoch into")
     click.echo(f'their identity (epoch="{part}"): until then old entries are still found, and every such hit is told.')
     click.echo(f"Then: kvtrail epoch adoption --epoch {value} --wait 10m")
+
+
+def _require_new(value: str, scope: Scope, kafka: KafkaConfig) -> None:
+    """Raises `InvalidField` for an epoch that would bring back what is out, or that no judge would call later."""
+    with EpochFollower(kafka) as known:
+        before = [one.epoch for one in known.epochs.history(scope)]
+    if value in before:
+        raise InvalidField(
+            "was an epoch of this scope already: what was cached in it would be found again.", field="epoch",
+            remedy="Choose one that was never used, or leave --epoch out.",
+        )  # fmt: skip
+    if value.isdecimal() and any(one.isdecimal() and int(one) > int(value) for one in before):
+        raise InvalidField(
+            "is a smaller number than an epoch before it, so nothing would be stale.", field="epoch",
+            remedy="Choose a larger one, or leave --epoch out.",
+        )  # fmt: skip
 
 
 @epoch.command()

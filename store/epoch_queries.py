@@ -28,7 +28,8 @@ _TOLD = f"""SELECT event_id, anyLast(identity) AS late FROM resolutions
 EPOCH_USES = Query(
     "epoch_uses",
     "Hits and creates of a scope after a bump, by node, template, tenant and the epochs asked for and served.",
-    f"""SELECT node, template_id, tenant_id, created, asked, asked_known, served, served_known, count() AS uses, sum(u.reused_tokens) AS reused_tokens,
+    f"""SELECT node, template_id, tenant_id, created, asked, asked_known, served, served_known,
+  count() AS uses, sum(u.reused_tokens) AS reused_tokens,
   toUnixTimestamp64Micro(min(u.event_time)) AS first_us, toUnixTimestamp64Micro(max(u.event_time)) AS last_us
 FROM (
   SELECT a.node AS node, a.event_time AS event_time, a.reused_tokens AS reused_tokens,
@@ -45,6 +46,7 @@ FROM (
   ) AS a ASOF LEFT JOIN (
     SELECT home, store, tier, rank, copy, key, event_time, CAST(identity, 'Map(String, String)') AS identity
     FROM events WHERE type = 'create' AND {_SINCE}
+      AND key IN (SELECT key FROM events WHERE type = 'hit' AND {_AFTER})
   ) AS m ON a.home = m.home AND a.store = m.store AND a.tier = m.tier AND a.rank = m.rank AND a.copy = m.copy
     AND a.key = m.key AND a.event_time >= m.event_time
   WHERE {_scope("who")} OR {_scope("m.identity")}

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from kvtrail.cli.facts import body_of, facts
 from kvtrail.cli.main import kvtrail
 from kvtrail.schemas.config import ClickHouseConfig, KafkaConfig
-from kvtrail.schemas.errors import BadInput
+from kvtrail.schemas.errors import BadInput, InvalidField
 from kvtrail.schemas.facts import EpochFact, Fact, PolicyFact, StoreFact, TemplateFact, decode_fact
 from kvtrail.schemas.topics import FACTS
 from kvtrail.store.client import connect
@@ -77,6 +77,21 @@ def test_a_bump_is_published_and_says_what_is_left_to_do(run: Run, topics: Kafka
     assert run("epoch", "bump", "--why", "again").exit_code == 0
     newest = published(topics)[1].body
     assert isinstance(newest, EpochFact) and newest.epoch > "2026-11-29T" and newest.where == {}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("second", "said"), [("7", "was an epoch of this scope already"), ("6", "is a smaller number")]
+)
+def test_a_bump_to_what_was_before_is_refused(topics: KafkaConfig, run: Run, second: str, said: str) -> None:
+    assert run("epoch", "bump", "--why", "first", "--epoch", "7").exit_code == 0
+    with pytest.raises(InvalidField, match=said):
+        run("epoch", "bump", "--why", "again", "--epoch", second)
+    assert run("epoch", "bump", "--why", "another scope", "--tenant", "contoso", "--epoch", second).exit_code == 0
+    assert [fact.body.why for fact in published(topics) if isinstance(fact.body, EpochFact)] == [
+        "first",
+        "another scope",
+    ]
 
 
 @pytest.mark.kafka
