@@ -11,12 +11,10 @@ import contextlib
 import logging
 import os
 import signal
-import statistics
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +25,13 @@ from ..producers import LifecyclePublisher
 from ..producers.agent_client import AgentPublisher
 from ..schemas.config import KafkaConfig, PublisherConfig
 from ..streams.topics import ensure_topics
+from .publisher_busy import Publisher, loss
 from .publisher_peers import IDENTITY, KEYS, Call, agent_process, aiokafka_call, logging_call, span_call
 
 BURST_S = 0.01
 """Calls come in bursts, as an engine's decode steps make them."""
-ROUND_S = 0.5
-Publisher = LifecyclePublisher | AgentPublisher
+OUTAGE_RATE = 20_000
+SPOOL_BYTES = 256 * 2**20
 
 
 class Result(NamedTuple):
@@ -130,130 +129,111 @@ def latencies(
     ):
         yield case(name, LifecyclePublisher.to_kafka(f"bench {name} {threads}", kafka, config), halt)
     for name, kafka, halt in (("up", broker.config, False), ("down", nowhere, False), ("stopped", broker.config, True)):
-        with agent_process(kafka, folder / f"agent {name} {threads}") as path:
+        with agent_process(kafka, folder / f"agent {name} {threads}") as (path, _):
             yield case(f"agent, {name}", AgentPublisher("bench", path), halt)
 
 
-def busy(call: Call, rate: int, seconds: float) -> float:
-    """Units of work a second in a loop that also makes `rate` calls a second, never sleeps, never lets go of the
-    interpreter by itself."""
-    work, made, began = 0, 0, time.perf_counter()
-    while (spent := time.perf_counter() - began) < seconds:
-        due = int(spent * rate)
-        for n in range(made, due):
-            call(n)
-        made = due
-        total = 0
-        for n in range(2_000):
-            total += n * n % 7
-        work += 1
-    return work / spent
-
-
-class Loss(NamedTuple):
-    """Medians over rounds: the share of a busy loop's throughput that is lost beyond the calls' own time; the same
-    between two rounds that are alike, which is this machine's noise; and the processor time of the thread behind."""
-
-    lost: float
-    noise: float
-    thread: float
-
-
-def loss(publisher: Publisher, rate: int, rounds: int) -> Loss:
-    """By turns: the calls alone, the calls with what is behind them, the calls alone."""
-    real = publisher._buffer.put
-    call = hits(publisher)
-    lost, noise, shares = [], [], []
-    alike: deque[object] = deque(maxlen=rate // 10)  # holds as much for as long as the buffer does
-    for _ in range(rounds):
-        _divert(publisher, alike.append)
-        before = busy(call, rate, ROUND_S)
-        _divert(publisher, real)
-        used = _thread_s(publisher)
-        beside = busy(call, rate, ROUND_S)
-        shares.append((_thread_s(publisher) - used) / ROUND_S)
-        _divert(publisher, alike.append)
-        after = busy(call, rate, ROUND_S)
-        _divert(publisher, real)
-        lost.append(1 - 2 * beside / (before + after))
-        noise.append(abs(1 - after / before))
-        publisher.flush(10)
-    return Loss(statistics.median(lost), statistics.median(noise), statistics.median(shares))
-
-
-def _divert(publisher: Publisher, put: Callable[..., None]) -> None:
-    if isinstance(publisher, LifecyclePublisher):
-        publisher._put = put
-    else:
-        publisher._buffer.put = put  # type: ignore[method-assign]  # the call's own time, without what is behind it
-
-
-def _thread_s(publisher: Publisher) -> float:
-    behind = publisher._sender if isinstance(publisher, LifecyclePublisher) else publisher._link
-    assert behind is not None and behind._thread.native_id is not None
-    schedule = Path(f"/proc/self/task/{behind._thread.native_id}/schedstat").read_text()
-    return int(schedule.split()[0]) / 1e9
-
-
-def outage(folder: Path, rate: int, seconds: float) -> str:
-    """How much memory an outage costs, with a spool on disk."""
-    config = PublisherConfig(spool_directory=folder / "outage", spool_bytes=256 * 2**20)
-    publisher = LifecyclePublisher.to_kafka("bench outage", KafkaConfig(bootstrap="127.0.0.1:1"), config)
+def outage(publisher: Publisher, rate: int, seconds: float, spool: Path | None, others: Sequence[int] = ()) -> str:
+    """How much memory an outage costs, and what becomes of the events."""
     call, sizes, end = hits(publisher), [], time.monotonic() + seconds
     while time.monotonic() < end:
         measure("", call, threads=1, rate=rate, seconds=min(5.0, max(0.1, end - time.monotonic())))
-        sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20)
-    publisher.close()
+        sizes.append([_resident_mb(process) for process in (os.getpid(), *others)])
+    disk = sum(file.stat().st_size for file in spool.rglob("*.seg")) / 2**20 if spool is not None else 0.0
+    publisher.close(1.0)
     stats = publisher.stats()
+    of = [f"{first:.0f} MB at first, {max(column):.0f} at most, {column[-1]:.0f} at the end"
+          for column in zip(*sizes, strict=True) for first in column[:1]]  # fmt: skip
     return (
-        f"outage of {seconds:g} s at {rate} events/s: resident {sizes[0]:.0f} MB at first, {max(sizes):.0f} MB at "
-        f"most, {sizes[-1]:.0f} MB at the end; {stats.spooled_bytes / 2**20:.0f} MB on disk; "
-        f"dropped {dict(stats.dropped)}"
+        f"resident: engine {', agent '.join(of)}; {disk:.0f} MB on disk; accepted {stats.accepted}, "
+        f"safe {stats.sent}, dropped {dict(stats.dropped)}"
     )
 
 
+def _resident_mb(process: int) -> float:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def outages(folder: Path, rate: int, seconds: float) -> Iterator[tuple[str, str]]:
+    """Without a spool, with one, and through an agent."""
+    nowhere = KafkaConfig(bootstrap="127.0.0.1:1")
+    yield "in memory", outage(LifecyclePublisher.to_kafka("bench", nowhere), rate, seconds, None)
+    place = folder / "outage"
+    config = PublisherConfig(spool_directory=place, spool_bytes=SPOOL_BYTES)
+    yield "spool", outage(LifecyclePublisher.to_kafka("bench", nowhere, config), rate, seconds, place)
+    with agent_process(nowhere, folder / "agent outage", spool_bytes=SPOOL_BYTES) as (path, process):
+        publisher = AgentPublisher("bench agent", path)
+        yield "agent", outage(publisher, rate, seconds, path.with_name("spool"), [process])
+
+
+PARTS = ("calls", "busy", "outage")
+
+
 @click.command()
+@click.option("--part", type=click.Choice(PARTS), help="One part only.")
 @click.option("--rate", default=5_000, show_default=True, help="Calls a second, over all threads.")
 @click.option("--seconds", default=2.0, show_default=True, help="Length of each measurement of calls.")
-@click.option("--rounds", default=15, show_default=True, help="Rounds of the busy loop, a second and a half each.")
-@click.option("--outage-seconds", default=20.0, show_default=True, help="Length of the outage at 20 000 events/s.")
-def main(rate: int, seconds: float, rounds: int, outage_seconds: float) -> None:
-    """Measure and print the tables."""
+@click.option("--turns", default=12, show_default=True, help="Turns of the busy loop, two seconds and a half each.")
+@click.option("--outage-seconds", default=10.0, show_default=True, help="Length of each outage at 20 000 events/s.")
+@click.option("--realtime", is_flag=True, help="The busy loop goes before all other processes. Root only.")
+def main(
+    part: str | None, rate: int, seconds: float, turns: int, outage_seconds: float, realtime: bool
+) -> None:  # fmt: skip
+    """Measure and print the tables: about five minutes."""
     logging.getLogger("kvtrail").setLevel(logging.CRITICAL)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as name, KafkaBroker(Path(name) / "kafka") as broker:
         folder, notes = Path(name), list[str]()
         asyncio.run(ensure_topics(broker.config))
-        click.echo(f"{rate} calls/s in all, bursts every {BURST_S * 1000:.0f} ms; microseconds a call")
-        click.echo(f"{'':15} threads    calls     p50     p99     max   p50/logging  p99/logging")
-        for threads in (1, 4):
-            base: Result | None = None
-            for result in latencies(broker, folder, threads=threads, rate=rate, seconds=seconds, notes=notes):
-                base = base or result
-                click.echo(
-                    f"{result.case:15} {threads:7} {len(result.times):8} {result.at(0.5):7.2f} {result.at(0.99):7.2f} "
-                    f"{result.at(1):7.0f} {result.at(0.5) / base.at(0.5):13.2f} {result.at(0.99) / base.at(0.99):12.2f}"
-                )
-        click.echo("\nbusy loop: throughput lost beyond the calls' own time, and the publisher's thread")
-        with agent_process(broker.config, folder / "agent busy") as path:
-            for pace in (5_000, 20_000):
-                for title, publisher in (
-                    ("in process", LifecyclePublisher.to_kafka("bench", broker.config)),
-                    ("spool", LifecyclePublisher.to_kafka(
-                        "bench spool", broker.config, PublisherConfig(spool_directory=folder / "spool"))),
-                    ("agent", AgentPublisher("bench agent", path)),
-                ):  # fmt: skip
-                    hits(publisher)(0)
-                    publisher.flush(10)
-                    found = loss(publisher, pace, rounds)
-                    publisher.close()
-                    click.echo(
-                        f"{title:15} {pace:6} events/s  lost {found.lost:7.2%}  noise {found.noise:7.2%}  "
-                        f"thread {found.thread:7.2%} of a core"
-                    )
-        click.echo("\n" + outage(folder, 20_000, outage_seconds))
+        if part in (None, "calls"):
+            _calls(broker, folder, rate, seconds, notes)
+        if part in (None, "busy"):
+            _busy(broker, folder, turns, realtime)
+        if part in (None, "outage"):
+            click.echo(
+                f"\noutage of {outage_seconds:g} s at {OUTAGE_RATE} events/s, spools bounded at {SPOOL_BYTES >> 20} MB"
+            )
+            for title, account in outages(folder, OUTAGE_RATE, outage_seconds):
+                click.echo(f"{title:11} {account}")
         for note in notes:
             click.echo(note)
+
+
+def _calls(broker: KafkaBroker, folder: Path, rate: int, seconds: float, notes: list[str]) -> None:
+    click.echo(f"{rate} calls/s in all, bursts every {BURST_S * 1000:.0f} ms; microseconds a call")
+    click.echo(f"{'':15} threads    calls     p50     p99     max   p50/logging  p99/logging")
+    for threads in (1, 4):
+        base: Result | None = None
+        for result in latencies(broker, folder, threads=threads, rate=rate, seconds=seconds, notes=notes):
+            base = base or result
+            click.echo(
+                f"{result.case:15} {threads:7} {len(result.times):8} {result.at(0.5):7.2f} {result.at(0.99):7.2f} "
+                f"{result.at(1):7.0f} {result.at(0.5) / base.at(0.5):13.2f} {result.at(0.99) / base.at(0.99):12.2f}"
+            )
+
+
+def _busy(broker: KafkaBroker, folder: Path, turns: int, realtime: bool) -> None:
+    click.echo("\nbusy loop: stopped by the sender; throughput lost beyond the calls' own time; the sender's thread")
+    with agent_process(broker.config, folder / "agent busy") as (path, _):
+        if realtime:  # for this thread and those that it starts: not for the broker and the agent
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        for pace in (5_000, 20_000):
+            for title, publisher in (
+                ("in process", LifecyclePublisher.to_kafka("bench", broker.config)),
+                ("spool", LifecyclePublisher.to_kafka(
+                    f"bench spool {pace}", broker.config, PublisherConfig(spool_directory=folder / "spool"))),
+                ("agent", AgentPublisher("bench agent", path)),
+            ):  # fmt: skip
+                call = hits(publisher)
+                call(0)
+                publisher.flush(10)
+                found = loss(publisher, call, pace, turns)
+                publisher.close()
+                click.echo(
+                    f"{title:11} {pace:6} events/s  stopped {found.stopped:6.2%}  lost {found.lost:6.2%} "
+                    f"[{found.low:6.2%} to {found.high:6.2%}]  noise {found.noise:6.2%}  "
+                    f"thread {found.thread:6.2%} of a core, {found.records:.1f} records/s"
+                )
 
 
 if __name__ == "__main__":

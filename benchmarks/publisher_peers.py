@@ -78,18 +78,14 @@ def aiokafka_call(kafka: KafkaConfig) -> Iterator[Call]:
 def span_call() -> Iterator[Call | None]:
     """A span with four attributes, exported to nowhere; None where OpenTelemetry is not installed."""
     try:
-        from opentelemetry.sdk.trace import TracerProvider  # type: ignore[import-not-found,unused-ignore]  # optional
-        from opentelemetry.sdk.trace.export import (  # type: ignore[import-not-found,unused-ignore]  # optional
-            BatchSpanProcessor,
-            SpanExporter,
-            SpanExportResult,
-        )
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     except ImportError:
         yield None
         return
 
-    class Nowhere(SpanExporter):  # type: ignore[misc,unused-ignore]  # as above
-        def export(self, spans: object) -> object:
+    class Nowhere(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
             return SpanExportResult.SUCCESS
 
     provider = TracerProvider()
@@ -106,14 +102,15 @@ def span_call() -> Iterator[Call | None]:
 
 
 @contextlib.contextmanager
-def agent_process(kafka: KafkaConfig, folder: Path) -> Iterator[Path]:
-    """`kvtrail agent` in a process of its own; its socket."""
+def agent_process(kafka: KafkaConfig, folder: Path, *, spool_bytes: int = 2**30) -> Iterator[tuple[Path, int]]:
+    """`kvtrail agent` in a process of its own; its socket and process id."""
     folder.mkdir(parents=True)
     path = folder / "agent.sock"
     environ = os.environ | {
         "KVTRAIL_KAFKA__BOOTSTRAP": kafka.bootstrap,
         "KVTRAIL_AGENT__SOCKET": str(path),
         "KVTRAIL_PUBLISHER__SPOOL_DIRECTORY": str(folder / "spool"),
+        "KVTRAIL_PUBLISHER__SPOOL_BYTES": str(spool_bytes),
     }
     agent = subprocess.Popen(
         [sys.executable, "-m", "kvtrail.cli", "agent"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -123,7 +120,7 @@ def agent_process(kafka: KafkaConfig, folder: Path) -> Iterator[Path]:
         try:
             if b"ready" not in agent.stdout.readline():
                 raise RuntimeError("the agent did not start")
-            yield path
+            yield path, agent.pid
         finally:
             agent.terminate()
             agent.wait(30)

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from .envelope import EnvelopeDecoder, encode_plain
 from .errors import BadInput, InvalidField, UndecodableRecord, UnknownSchemaVersion
-from .events import Create, Event, Hit, Micros, Resolve
+from .events import Create, Event, Hit, Micros, Resolve, Text
+from .foreign import known
 from .identity import Identity
 from .reserved import check_tenant
 from .wording import reworded
@@ -21,6 +22,8 @@ CONTEXT_VERSION = 1
 RESOLVER = "kvtrail-resolver"
 """The node of every resolution. Each has a lane of its own kind: see `resolution`."""
 LONGEST_REQUEST_ID = 256
+_USUAL_BYTES = 256
+"""A context that is no longer has no room for what is not known here."""
 
 DIMENSIONS_KNOWN = (
     "tenant_id", "principal", "template_id", "template_digest", "tool_schema_digest", "corpus_digest",
@@ -47,7 +50,7 @@ class RequestContext(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_schema_digest: str | None = None
     corpus_digest: str | None = None
     isolation_domain: str | None = None
-    trace_id: str = ""
+    trace_id: Text = ""
     v: int = CONTEXT_VERSION
 
     def identity(self) -> Identity:
@@ -71,10 +74,13 @@ def encode_context(context: RequestContext) -> bytes:
 def decode_context(raw: bytes) -> RequestContext:
     """A context from its JSON, its identity checked.
 
-    Raises `UndecodableRecord`, `UnknownSchemaVersion`, `EmptyTenant`, `NameInDigestPlace` or `InvalidField`.
+    Raises `UndecodableRecord`, `UnknownSchemaVersion`, `EmptyTenant`, `NameInDigestPlace`, `InvalidField`, or
+    `ForeignContent` for an unknown field with room for a prompt.
     """
     try:
         context = _decoder.decode(raw)
+        if len(raw) > _USUAL_BYTES:
+            known(msgspec.json.decode(raw), RequestContext.__struct_fields__, "context")
     except msgspec.ValidationError as error:
         message, field = reworded(error, {}, RequestContext)
         raise InvalidField(

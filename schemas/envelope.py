@@ -19,7 +19,19 @@ from .events import Event
 from .identity import Identity
 from .imperfect import decode_imperfect
 from .reserved import check_tenant
-from .wire import MAX_EVENTS, SCHEMA_VERSION, Envelope, Extra, PlainEvent, Row, Scope, check_lane, event_of, scope_of
+from .wire import (
+    MAX_EVENTS,
+    SCHEMA_VERSION,
+    Envelope,
+    Extra,
+    PlainEvent,
+    Row,
+    Scope,
+    check_lane,
+    check_tables,
+    event_of,
+    scope_of,
+)
 from .wire import Batch as Batch
 from .wire import Reject as Reject
 
@@ -128,6 +140,8 @@ class EnvelopeDecoder:
                 and 0 < envelope.last - envelope.first + 1 == len(envelope.events) <= MAX_EVENTS
             ):
                 check_lane(envelope.node, envelope.incarnation, envelope.home, envelope.first)
+                tables = len(envelope.strings), len(envelope.scopes), len(envelope.identities)
+                check_tables(*tables, len(envelope.events))
                 return self._resolve(envelope)
         except (msgspec.DecodeError, BadInput, IndexError):
             pass

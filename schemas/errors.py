@@ -72,6 +72,12 @@ class NameInDigestPlace(BadInput):
     code = "name_in_digest_place"
 
 
+LONGEST_UNKNOWN = 256
+"""Bytes of JSON that a field or dimension of a newer producer may have, its name included."""
+LARGEST_UNKNOWN = 1024
+"""And all of them in one object."""
+
+
 class ForeignContent(BadInput):
     """A field that no schema knows holds text or numbers at length: prompts and tokens do not belong in an event."""
 

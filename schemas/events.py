@@ -23,12 +23,20 @@ Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Micros = Annotated[int, Meta(ge=-(2**61), le=2**61)]
 Seconds = Annotated[float, Meta(ge=0)]
 # No field has room for a prompt or a list of tokens.
-LONGEST_TEXT = 4096
+LONGEST_TEXT = 1024
+LONGEST_LIST = 1024
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
+Part = Annotated[str, Meta(max_length=128)]
+Parts = Annotated[tuple[Part, ...], Meta(max_length=LONGEST_LIST)]
 DigestText = Annotated[str, Meta(pattern=DIGEST_PATTERN)]
 
 
-class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class _Body(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A field that is not known here sends a record the slow way (`imperfect`), where one of a newer producer is passed
+    over and one with room for a prompt is refused."""
+
+
+class Create(_Body, tag="create", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """An entry exists from now on.
 
     `tokens`: tokens the entry covers. `computed_tokens`: tokens computed for it; `reported_tokens`: reuse as
@@ -42,7 +50,7 @@ class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True
     bytes: Count | None = None
     payload_digest: DigestText | None = None
     rederived_key: Text | None = None
-    parts: tuple[Text, ...] = ()
+    parts: Parts = ()
     finish: Text | None = None
     ttl_s: Seconds | None = None
     max_age_s: Seconds | None = None
@@ -51,7 +59,7 @@ class Create(Struct, tag="create", frozen=True, omit_defaults=True, kw_only=True
     weights_version: Number | None = None
 
 
-class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Hit(_Body, tag="hit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """An entry was served to a requester, whose identity the event carries.
 
     `reused_tokens`: tokens taken from the entry; `reported_tokens`: reuse as reported to the client; `tokens_read`,
@@ -66,43 +74,43 @@ class Hit(Struct, tag="hit", frozen=True, omit_defaults=True, kw_only=True, gc=F
     age_s: Seconds | None = None
     match_mode: MatchMode = "exact"
     similarity: float | None = None
-    parts_required: tuple[Text, ...] = ()
+    parts_required: Parts = ()
     outcome: Text = "ok"
     weights_version: Number | None = None
 
 
-class Expire(Struct, tag="expire", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Expire(_Body, tag="expire", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The store ended an entry by itself. `aborted`, `failed`: it never became readable, or its write failed."""
 
     reason: Literal["ttl", "capacity", "lease", "aborted", "failed", "demoted", "restart"]
 
 
-class Invalidate(Struct, tag="invalidate", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Invalidate(_Body, tag="invalidate", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Somebody ended entries. Scope `entry` names one key; `node` and `store` cover every entry there that agrees
     with `where` (dimension -> value; empty: all). One operation over several homes carries one `op_id`."""
 
     scope: Literal["entry", "node", "store"] = "entry"
-    where: dict[Text, Text] = {}
+    where: Annotated[dict[Text, Text], Meta(max_length=64)] = {}
     cause: Text = ""
     op_id: Text = ""
     outcome: Literal["done", "refused", "partial"] = "done"
 
 
-class Commit(Struct, tag="commit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Commit(_Body, tag="commit", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A pending entry became readable."""
 
     bytes: Count | None = None
     payload_digest: DigestText | None = None
 
 
-class NodeStart(Struct, tag="node_start", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class NodeStart(_Body, tag="node_start", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A node's process started. `surviving_tiers`: what outlived the last one; memory tiers never do."""
 
-    surviving_tiers: tuple[Text, ...] = ()
+    surviving_tiers: Annotated[tuple[Part, ...], Meta(max_length=16)] = ()
     version: Text = ""
 
 
-class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Lookups since the last report, for one tenant, template, model and tier."""
 
     tenant_id: Text
@@ -115,13 +123,13 @@ class LookupCount(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fals
     bypassed: Count = 0
 
 
-class Lookups(Struct, tag="lookups", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Lookups(_Body, tag="lookups", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """What a hit rate needs: misses too, counted, since one event each would drown the log."""
 
-    counts: tuple[LookupCount, ...] = ()
+    counts: Annotated[tuple[LookupCount, ...], Meta(max_length=4096)] = ()
 
 
-class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Check(_Body, tag="check", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The result of an active check on one entry or request. `expected` and `observed` are tenants for a canary
     (whose marker should be there, whose is), digests or numbers as text otherwise; never content. `reused_tokens`:
     tokens that the cache gave; `first_divergence`: index of the first token that differs."""
@@ -135,16 +143,16 @@ class Check(Struct, tag="check", frozen=True, omit_defaults=True, kw_only=True, 
     first_divergence: Count | None = None
 
 
-class Resolve(Struct, tag="resolve", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Resolve(_Body, tag="resolve", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The identity (in the header) of an earlier event that carried only a request id."""
 
     event_id: Text
 
 
-class RequestEnd(Struct, tag="request_end", frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class RequestEnd(_Body, tag="request_end", frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A request is over: judgements about its parts can be closed."""
 
-    parts_required: tuple[Text, ...] = ()
+    parts_required: Parts = ()
 
 
 Body = Create | Hit | Expire | Invalidate | Commit | NodeStart | Lookups | Check | Resolve | RequestEnd

@@ -10,7 +10,15 @@ from pydantic_core import PydanticCustomError
 
 from .digests import canonical_json, is_digest
 from .dimensions import COMPUTED, ENTRY_KINDS, TENSORS, Dimension, Role, Severity
-from .errors import BadInput, EmptyTenant, InvalidField, NameInDigestPlace
+from .errors import (
+    LARGEST_UNKNOWN,
+    LONGEST_UNKNOWN,
+    BadInput,
+    EmptyTenant,
+    ForeignContent,
+    InvalidField,
+    NameInDigestPlace,
+)
 
 
 def _digest(value: str) -> str:
@@ -266,8 +274,15 @@ class Identity(BaseModel):
         """An identity from an event.
 
         Dimensions this build does not know are left out, so that a newer producer is understood in everything
-        else. Raises `EmptyTenant`, `NameInDigestPlace` or `InvalidField`, each naming the dimension.
+        else. Raises `EmptyTenant`, `NameInDigestPlace`, `InvalidField`, each naming the dimension, or `ForeignContent`
+        for one that is not known and has room for a prompt.
         """
+        unknown = [len(name) + len(str(value)) for name, value in values.items() if name not in DIMENSIONS]
+        if unknown and (max(unknown) > LONGEST_UNKNOWN or sum(unknown) > LARGEST_UNKNOWN):
+            raise ForeignContent(
+                "a dimension that is not known here holds content at length.",
+                remedy="Send digests: prompts and tokens never enter an event.",
+            )
         try:
             return cls.model_validate({k: v for k, v in values.items() if k in DIMENSIONS and v is not None})
         except ValidationError as error:

@@ -16,6 +16,7 @@ from .errors import (
     UnknownSchemaVersion,
 )
 from .events import BODIES, Event
+from .foreign import known, known_body, known_row, known_scope
 from .identity import Identity
 from .reserved import check_tenant
 from .wire import (
@@ -28,21 +29,19 @@ from .wire import (
     Row,
     Scope,
     check_lane,
+    check_tables,
     event_of,
     scope_of,
 )
 from .wording import choices, reworded
-
-LONGEST_UNKNOWN = 256
-"""Characters, or items, that a field of a newer producer may have."""
 
 _loose = msgspec.json.Decoder(LooseEnvelope)
 _scope = msgspec.json.Decoder(Scope)
 _row = msgspec.json.Decoder(Row)
 _plain = msgspec.json.Decoder(PlainEvent)
 _CHOICES = choices(*BODIES, PlainEvent)
-_HEADER_FIELDS = frozenset(PlainEvent.__struct_fields__)
-_BODY_FIELDS = frozenset(name for body in BODIES for name in body.__struct_fields__) | {"type"}
+_PLAIN_FIELDS = frozenset(PlainEvent.__struct_fields__)
+_ENVELOPE_FIELDS = frozenset(LooseEnvelope.__struct_fields__)
 
 
 def decode_imperfect(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batch:
@@ -67,15 +66,19 @@ def decode_imperfect(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batc
                 remedy=f"Send version {SCHEMA_VERSION}, or upgrade this worker.",
             )
         )
-    if "events" in shape:
-        return _events(raw, identity_of)
-    content = _foreign_content(shape)
-    return _refused(content) if content is not None else _plain_event(raw)
-
-
-def _plain_event(raw: bytes) -> Batch:
     try:
-        plain = _plain.decode(raw)
+        if "events" in shape:
+            known(shape, _ENVELOPE_FIELDS, "record")
+            return _events(raw, identity_of)
+        plain = known(shape, _PLAIN_FIELDS, "record")
+        return _plain_event(plain | {"body": known_body(plain["body"])} if "body" in plain else plain)
+    except ForeignContent as error:
+        return _refused(error)
+
+
+def _plain_event(shape: dict[str, Any]) -> Batch:
+    try:
+        plain = _plain.decode(msgspec.json.encode(shape))
     except msgspec.ValidationError as error:
         return _refused(_field_error(error))
     batch = Batch(node=plain.node, incarnation=plain.incarnation, home=plain.home, first=plain.seq, last=plain.seq)
@@ -95,6 +98,9 @@ def _events(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batch:
     try:
         loose = _loose.decode(raw)
         check_lane(loose.node, loose.incarnation, loose.home, loose.first)
+        tables = len(loose.strings), len(loose.scopes), len(loose.identities)
+        if loose.events:
+            check_tables(*tables, len(loose.events))
     except msgspec.ValidationError as error:
         return _refused(_field_error(error))
     except BadInput as error:
@@ -130,18 +136,23 @@ def _events(raw: bytes, identity_of: Callable[[Raw], Identity]) -> Batch:
 def _event(loose: LooseEnvelope, index: int, packed: Raw, identity_of: Callable[[Raw], Identity]) -> Event:
     where = f"events.{index}"
     try:
-        row = _row.decode(packed)
+        row = _row.decode(msgspec.json.encode(known_row(msgspec.json.decode(packed))))
     except msgspec.ValidationError as error:
         raise _field_error(error).at(where) from None
+    except ForeignContent as error:
+        raise error.at(where) from None
     try:
         if row.scope < 0 or row.key < 0 or row.identity < -1 or row.request < -1:
             raise IndexError
         strings = [*loose.strings, ""]
-        scope = scope_of(_scope.decode(loose.scopes[row.scope]), loose.strings)
+        packed_scope = msgspec.json.encode(known_scope(msgspec.json.decode(loose.scopes[row.scope])))
+        scope = scope_of(_scope.decode(packed_scope), loose.strings)
         key, request = loose.strings[row.key], strings[row.request]
         packed_identity = None if row.identity == -1 else loose.identities[row.identity]
     except msgspec.ValidationError as error:
         raise _field_error(error, Scope).at(f"{where}.scope") from None
+    except ForeignContent as error:
+        raise error.at(where) from None
     except IndexError:
         raise InvalidField(
             "refers to a table row that is not there.", field=where, remedy="Send the tables it refers to."
@@ -161,22 +172,6 @@ def _event(loose: LooseEnvelope, index: int, packed: Raw, identity_of: Callable[
         loose.node, loose.incarnation, loose.home, loose.first + index, loose.t0 + row.dt, row, key, scope,
         identity, request,
     )  # fmt: skip
-
-
-def _foreign_content(shape: dict[str, Any]) -> BadInput | None:
-    """A field that is not known here and holds text or numbers at length: a prompt or its tokens, not a new field."""
-    body = shape.get("body")
-    for where, values, known in (
-        ("", shape, _HEADER_FIELDS), ("body.", body if isinstance(body, dict) else {}, _BODY_FIELDS)
-    ):  # fmt: skip
-        for name, value in values.items():
-            if name not in known and isinstance(value, str | list) and len(value) > LONGEST_UNKNOWN:
-                return ForeignContent(
-                    "a field that is not known here holds content at length.",
-                    field=where.rstrip(".") or "record",
-                    remedy="Send digests: prompts and tokens never enter an event.",
-                )
-    return None
 
 
 def _refused(error: BadInput) -> Batch:

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from .dimensions import EntryKind
-from .errors import BadInput, InvalidField
-from .events import Body, Count, Event, KeyOrigin, Micros, Number, Text, Tier
+from .errors import BadInput, ForeignContent, InvalidField
+from .events import LONGEST_TEXT, Body, Count, Event, KeyOrigin, Micros, Number, Text, Tier
 from .identity import Identity
 from .reserved import check_node
 
@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 MAX_EVENTS = 4096
 
 
-class Scope(Struct, frozen=True, array_like=True, gc=False):
+class Scope(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """What many events of an envelope share; strings by index."""
 
     store: int
@@ -26,7 +26,7 @@ class Scope(Struct, frozen=True, array_like=True, gc=False):
     part: int
 
 
-class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
+class Extra(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """Header fields that few events carry."""
 
     span: Text = ""
@@ -36,7 +36,7 @@ class Extra(Struct, frozen=True, omit_defaults=True, gc=False):
     trace_id: Text = ""
 
 
-class Row(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+class Row(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """One event: microseconds after the envelope's `t0`, indexes into its tables (-1: none), and the body."""
 
     dt: Micros
@@ -48,7 +48,7 @@ class Row(Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     extra: Extra | None = None
 
 
-class Envelope(Struct, frozen=True, kw_only=True):
+class Envelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record as it stands on `kvtrail.lifecycle`."""
 
     v: int
@@ -127,6 +127,15 @@ class Batch(Struct, kw_only=True):
     rejects: list[Reject] = []
 
 
+def check_tables(strings: int, scopes: int, identities: int, events: int) -> None:
+    """Raises `ForeignContent` where an envelope's tables hold more than its events can refer to."""
+    for field, rows, most in (("strings", strings, 6), ("scopes", scopes, 1), ("identities", identities, 1)):
+        if rows > most * events:
+            raise ForeignContent(
+                "has rows that no event refers to.", field=field, remedy="Send only what the record's events refer to."
+            )
+
+
 def scope_of(scope: Scope, strings: list[str]) -> tuple[Any, ...]:
     """A scope with its strings looked up. Raises `IndexError` for a row that is not there."""
     if scope.store < 0 or scope.copy < 0 or scope.part < 0:
@@ -163,6 +172,8 @@ def check_lane(node: str, incarnation: str, home: str, seq: int) -> None:
     for field, value in (("node", node), ("incarnation", incarnation), ("home", home)):
         if not value:
             raise InvalidField("is empty.", field=field, remedy="Name the lane the event belongs to.")
+        if len(value) > LONGEST_TEXT:
+            raise InvalidField("is too long.", field=field, remedy=f"Use at most {LONGEST_TEXT} characters.")
     if not home.startswith(("n:", "s:")):
         raise InvalidField("is no home.", field="home", remedy="Send n:<owner node> or s:<store>:<slot>.")
     check_node(node, home)

@@ -15,6 +15,7 @@ from ..schemas.envelope import Batch
 from ..schemas.events import Body, Check, Commit, Create, Event, Expire, Hit, Invalidate, Resolve
 from ..schemas.facts import Fact, decode_fact, encode_fact
 from ..schemas.findings import Finding, Party, decode_finding, encode_finding
+from ..schemas.foreign import known_body
 from ..schemas.identity import DIMENSIONS, Identity
 from ..schemas.reserved import HEARTBEAT_NODE, is_own
 
@@ -105,6 +106,14 @@ _encode = msgspec.json.Encoder().encode
 _body_decoder: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 
 
+def _body(text: str) -> Body:
+    """A stored body, also one that a newer sink has stored."""
+    try:
+        return _body_decoder.decode(text)
+    except msgspec.ValidationError:
+        return _body_decoder.decode(msgspec.json.encode(known_body(msgspec.json.decode(text))))
+
+
 def record_rows(records: Iterable[Record]) -> Rows:
     """Rows of `events_in` for records of one partition, in offset order: one for the record, one for each event; of
     the heartbeat's records nothing but the record."""
@@ -190,7 +199,7 @@ def event_from_row(row: Mapping[str, Any]) -> Event:
     identity = row["identity"]
     return Event(
         node=row["node"], incarnation=row["incarnation"], home=row["home"], seq=row["seq"], time_us=row["time_us"],
-        body=_body_decoder.decode(row["body"]), store=row["store"], tier=row["tier"], rank=row["rank"],
+        body=_body(row["body"]), store=row["store"], tier=row["tier"], rank=row["rank"],
         copy=row["copy"], key=row["key"], key_origin=row["key_origin"], kind=row["kind"], part=row["part"],
         span=row["span"], entry_version=row["entry_version"], place=row["place"], generation=row["generation"],
         request_id=row["request_id"], trace_id=row["trace_id"],

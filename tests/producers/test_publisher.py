@@ -131,7 +131,8 @@ def test_an_invalidation_of_a_shared_store_reaches_every_slot_as_one_operation(m
         ({"key": "\ud800"}, "create.key"),
         ({"key": "a prompt " * 1000}, "create.key"),
         ({"finish": "a prompt " * 1000}, "create.finish"),
-        ({"parts": ["p" * 4000] * 100}, "create.size"),
+        ({"parts": ["a prompt " * 100]}, "create.parts[0]"),
+        ({"parts": ["12345"] * 2000}, "create.parts"),
         ({"identity": {"tenant_id": "northwind"}}, "create.identity"),
         ({"identity": "northwind"}, "create.identity"),
         ({"rank": "0"}, "create.rank"),
@@ -155,6 +156,16 @@ def test_a_call_no_event_can_hold_is_counted_and_costs_no_number(
     batches = decode(record for _, record in memory.records)
     assert [event.seq for event in events(batches)] == [1, 2, 3]
     assert {gaps(lane) for lane in runs(batches).values()} == {0}
+
+
+def test_an_event_that_is_larger_than_a_record_may_be_is_counted() -> None:
+    memory = MemoryTransport()
+    with LifecyclePublisher("gpu-1", memory, PublisherConfig(linger_s=0.01, envelope_bytes=2048)) as publisher:
+        publisher.create("k", TENANT, store="kv", tier="nvme", parts=["p" * 100] * 50)
+        publisher.create("k", TENANT, store="kv", tier="nvme")
+        assert publisher.flush()
+        assert publisher.stats().refused == {"create.size": 1}
+    assert [event.seq for event in events(decode(record for _, record in memory.records))] == [1, 2]
 
 
 def test_a_missing_argument_reaches_the_count_and_not_the_engine(publisher: LifecyclePublisher) -> None:
