@@ -13,7 +13,7 @@ from kvtrail.judging.observations import Observation
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Event
-from kvtrail.schemas.facts import Fact, InvalidationFact, PolicyFact
+from kvtrail.schemas.facts import CorpusFact, EpochFact, Fact, FactBody, InvalidationFact, PolicyFact
 from kvtrail.schemas.findings import Finding
 from kvtrail.simulator.delivery import DeliverySpec
 from kvtrail.simulator.faults import FAULTS
@@ -96,19 +96,23 @@ _invalidate = st.tuples(
 )
 _order = InvalidationFact(op_id="o", where={"tenant_id": "acme"})
 _private = PolicyFact(tenant_id="beta", sharing="none")
-_bodies = st.sampled_from([_order, _private])
+_bumps = [
+    EpochFact(epoch=epoch, where=where)
+    for epoch in ("6", "9")
+    for where in ({}, {"tenant_id": "acme"}, {"template_id": "chat"}, {"corpus_id": "kb"})
+]
+_corpus = CorpusFact(corpus_id="kb", corpus_digest="")
+_bodies = st.sampled_from([_order, _private, _corpus, *_bumps])
 
 
 @given(
     lines=st.lists(st.one_of(_line, _line, _line, _line, _invalidate), min_size=4, max_size=40),
     size=st.integers(1, 9),
-    bodies=st.lists(_bodies, max_size=2),
+    bodies=st.lists(_bodies, max_size=3),
     at_s=st.integers(0, 30),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_fast_path_agrees_with_the_full_one(
-    lines: list[Any], size: int, bodies: list[InvalidationFact | PolicyFact], at_s: int
-) -> None:
+def test_the_fast_path_agrees_with_the_full_one(lines: list[Any], size: int, bodies: list[FactBody], at_s: int) -> None:
     found = batches(history(lines), size)
     effective_us = found[0].events[0].time_us + at_s * 1_000_000
     facts = [Fact(id=str(n), effective_at_us=effective_us, body=body) for n, body in enumerate(bodies)]
