@@ -14,6 +14,7 @@ from .target import PLUGIN, VARIABLE_REF, Target
 UID = "kvtrail-integrity"
 OPEN_FINDINGS_PANEL = 1
 EVENT_RATE_PANEL = 3
+CHECKS_PANEL = 15
 
 CONSOLE = "http://127.0.0.1:8780"
 """Default of the variable `console`: where `kvtrail serve` is reached from a reader's browser."""
@@ -52,6 +53,23 @@ RULES: tuple[AlertRule, ...] = (
         severity="page",
         summary="No lifecycle event has reached ClickHouse for ten minutes: nothing is being watched.",
         description="Producers, Kafka or the sink: the runbook tells which in three commands.",
+    ),
+    AlertRule(
+        uid="kvtrail-check-failed",
+        title="Active check failed or keeps coming to no result",
+        query=queries.CHECK_ALERT,
+        operator="gt",
+        threshold=0,
+        window_s=600,
+        for_s=0,
+        dashboard_uid=UID,
+        panel=CHECKS_PANEL,
+        runbook="check-failed.md",
+        severity="ticket",
+        summary="A canary, spot check, bypass diff or isolation probe failed inside one tenant, or proves nothing any "
+        "more.",
+        description="Open the request in the console: `kvtrail investigate REQUEST` shows the check, the entry and who "
+        "made it.",
     ),
 )
 
@@ -102,7 +120,7 @@ def integrity() -> dashboard.Dashboard:
             .target_blank(True)
         )
     )
-    for panel in (*_tiles(), *_wrong(), *_traffic()):
+    for panel in (*_tiles(), *_wrong(), *_traffic(), *_checks()):
         board = board.with_panel(panel)
     return board.build()
 
@@ -178,6 +196,24 @@ def _traffic() -> tuple[Builder[dashboard.Panel], ...]:
         table(
             queries.COVERAGE, Place(id=13, x=17, y=23, w=7, h=9), "Identity known on hits",
             units={"known": "percentunit"}, no_value="No hits in this time range",
+        ),
+    )  # fmt: skip
+
+
+def _checks() -> tuple[Builder[dashboard.Panel], ...]:
+    to_request = Link(
+        column="request",
+        title="Investigate the request",
+        url=f"{_CONSOLE}/investigate?request={_FIELD.format('request')}",
+    )
+    return (
+        timeseries(
+            queries.CHECKS_BY_RESULT, Place(id=14, x=0, y=32, w=9, h=9), "Active checks", "locale", stacked=True,
+            no_value="None in this time range",
+        ),
+        table(
+            queries.CHECKS_NOT_PASSED, Place(id=CHECKS_PANEL, x=9, y=32, w=15, h=9), "Checks that did not pass",
+            units={"time": "dateTimeAsIso"}, links=(to_request,),
         ),
     )  # fmt: skip
 

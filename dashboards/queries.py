@@ -20,6 +20,11 @@ _TENANT = (
     "$__conditionalAll("
     "hasAny([toString(creator_tenant), toString(requester_tenant)], [${tenant:singlequote}]), $tenant)"
 )
+CHECK_CAUSES = (
+    "CANARY_MISMATCH", "SPOT_CHECK_FAILED", "BYPASS_DIFF_IMPLICATED", "ISOLATION_NOT_ENFORCED", "CHECK_INCONCLUSIVE",
+)  # fmt: skip
+"""Causes about active checks. Such a finding is about a check, not about one more hit."""
+_CHECKED = f"({', '.join(map(repr, CHECK_CAUSES))})"
 _OF_TENANT = "$__conditionalAll(tenant_id IN (${tenant:singlequote}), $tenant)"
 
 
@@ -160,7 +165,7 @@ FROM {_current(
     "id, event_time, status, severity, cause, key, differing, reused_tokens, creator_tenant, requester_tenant,"
     " requester_request, requester_event"
 )}
-WHERE {_OPEN} AND requester_event != '' AND {_TENANT}
+WHERE {_OPEN} AND requester_event != '' AND cause NOT IN {_CHECKED} AND {_TENANT}
 ORDER BY time DESC
 LIMIT 100
 """,
@@ -173,9 +178,9 @@ TENANT_MATRIX = PanelQuery(
     columns={"creator": "text", "requester": "text", "hits": "number"},
     sql=f"""
 SELECT toString(creator_tenant) AS creator, toString(requester_tenant) AS requester, count() AS hits
-FROM {_current("event_time, status, creator_tenant, requester_tenant")}
+FROM {_current("event_time, status, cause, creator_tenant, requester_tenant")}
 WHERE {_OPEN} AND creator_tenant != '' AND requester_tenant != '' AND creator_tenant != requester_tenant
-  AND {_TENANT}
+  AND cause NOT IN {_CHECKED} AND {_TENANT}
 GROUP BY creator, requester
 ORDER BY hits DESC
 LIMIT 400
@@ -246,6 +251,45 @@ ORDER BY time, stage
 """,
 )
 
+CHECKS_BY_RESULT = PanelQuery(
+    name="checks_by_result",
+    why="Active checks by kind and result: canaries, spot checks, bypass diffs, isolation probes. No result is no "
+    "proof of anything, and a kind that is missing here watches nothing.",
+    columns={"time": "time", "series": "text", "checks": "number"},
+    format=Format.TIMESERIES,
+    sql=f"""
+SELECT $__timeInterval(event_time) AS time,
+  concat(replaceAll(JSONExtractString(body, 'check'), '_', ' '), ', ', JSONExtractString(body, 'result')) AS series,
+  count() AS checks
+FROM events
+WHERE type = 'check' AND $__timeFilter(event_time) AND JSONExtractString(body, 'check') != 'heartbeat'
+  AND {_OF_TENANT}
+GROUP BY time, series
+ORDER BY time, series
+""",
+)
+
+CHECKS_NOT_PASSED = PanelQuery(
+    name="checks_not_passed",
+    why="The latest checks that failed or came to no result, with what should have been seen and what was: tenants for "
+    "a canary, numbers otherwise.",
+    columns={
+        "time": "time", "check": "text", "result": "text", "tenant": "text", "expected": "text", "observed": "text",
+        "request": "text", "key": "text", "detail": "text",
+    },
+    sql=f"""
+SELECT event_time AS time, replaceAll(JSONExtractString(body, 'check'), '_', ' ') AS check,
+  JSONExtractString(body, 'result') AS result, tenant_id AS tenant, JSONExtractString(body, 'expected') AS expected,
+  JSONExtractString(body, 'observed') AS observed, request_id AS request, key,
+  JSONExtractString(body, 'detail') AS detail
+FROM events
+WHERE type = 'check' AND $__timeFilter(event_time) AND JSONExtractString(body, 'check') != 'heartbeat'
+  AND JSONExtractString(body, 'result') != 'pass' AND {_OF_TENANT}
+ORDER BY time DESC
+LIMIT 100
+""",
+)  # fmt: skip
+
 TENANTS = PanelQuery(
     name="tenants",
     why="Tenants with events in the time range.",
@@ -290,6 +334,24 @@ WHERE status = 'open' AND severity = 'critical'
 """,
 )
 
+CHECK_ALERT = PanelQuery(
+    name="check_alert",
+    why="Open findings about active checks that arrived within the rule's window. The critical ones page by the rule "
+    "for critical findings.",
+    columns={"value": "number"},
+    sql=f"""
+SELECT count() AS value
+FROM (
+  SELECT status, severity, cause
+  FROM findings
+  WHERE $__timeFilter(append_time)
+  ORDER BY revision DESC
+  LIMIT 1 BY id
+)
+WHERE status = 'open' AND severity != 'critical' AND cause IN {_CHECKED}
+""",
+)
+
 EVENTS_ALERT = PanelQuery(
     name="events_alert",
     why="Events that Kafka took and ClickHouse has within the rule's window: zero means that nothing is watched.",
@@ -303,7 +365,7 @@ WHERE $__timeFilter(append_time)
 
 QUERIES: tuple[PanelQuery, ...] = (
     OPEN_FINDINGS, TENANTS_AFFECTED, EVENT_RATE, NEWEST_EVENT_AGE, DEAD_LETTERS, STREAM_GAPS, FINDINGS_BY_CAUSE,
-    INCIDENTS, WRONG_HITS, TENANT_MATRIX, REUSE_BY_TENANT, COVERAGE, LATENCY, TENANTS, CRITICAL_MARKS, CRITICAL_ALERT,
-    EVENTS_ALERT,
+    INCIDENTS, WRONG_HITS, TENANT_MATRIX, REUSE_BY_TENANT, COVERAGE, LATENCY, CHECKS_BY_RESULT, CHECKS_NOT_PASSED,
+    TENANTS, CRITICAL_MARKS, CRITICAL_ALERT, CHECK_ALERT, EVENTS_ALERT,
 )  # fmt: skip
 """Every query of panels, variables, annotations and alert rules."""

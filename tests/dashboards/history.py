@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from kvtrail.schemas.dead_letters import DeadLetter
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
-from kvtrail.schemas.events import Body, Create, Event, Hit
+from kvtrail.schemas.events import Body, Check, Create, Event, Hit
 from kvtrail.schemas.findings import Difference, Finding, Party, cause_id, finding_id
 from kvtrail.schemas.identity import Identity
 from kvtrail.schemas.topics import DEAD_LETTER, FINDINGS, LIFECYCLE
@@ -112,6 +112,35 @@ def store_dead_letter(client: Client, letter: DeadLetter) -> None:
     for copy in (1, 2):
         source = Source(DEAD_LETTER, 0, copy, letter.at_us)
         insert(client, dead_letter_rows([(source, letter)]), f"dead/{copy}")
+
+
+def checks(start_us: int) -> list[Event]:
+    """contoso's canary shows northwind's marker, beside it a spot check, a bypass diff and a beat, which is none."""
+    canary = Check(check="canary", result="fail", expected="contoso", observed="northwind", detail="another's marker")
+    return [
+        event(6, start_us, canary, CONTOSO, "r6"),
+        event(7, start_us + 1 * S, Check(check="spot_check", result="pass"), NORTHWIND, "r7"),
+        event(8, start_us + 2 * S, Check(check="bypass_diff", result="inconclusive", detail="differs"), CONTOSO, "r8"),
+        event(9, start_us + 3 * S, Check(check="heartbeat", result="inconclusive"), CONTOSO, ""),
+    ]
+
+
+def failed_check(check: Event, severity: Severity, cause: str = "CANARY_MISMATCH") -> Finding:
+    """The finding about a failed check."""
+    return Finding(
+        id=finding_id(check.id), revision=1, status="open", rule=cause, cause=cause, severity=severity,
+        title="an answer shows another tenant's canary", deployment="test", subject=check.id,
+        cause_id=cause_id("test", "nvme-cache", cause, ""), event_time_us=check.time_us, store="nvme-cache",
+        tier="nvme", home="n:n1", key=KEY, creator=Party(tenant_id="northwind"),
+        requester=Party(event_id=check.id, tenant_id="contoso", request_id=check.request_id, node="n1"),
+    )  # fmt: skip
+
+
+def store_checks(client: Client, now_us: int) -> None:
+    """The checks, and the finding about the canary."""
+    done = checks(now_us - 60 * S)
+    store_events(client, done, now_us - 40 * S)
+    store_findings(client, [failed_check(done[0], Severity.CRITICAL)], now_us - 39 * S)
 
 
 def store_incident(client: Client, now_us: int) -> None:

@@ -87,7 +87,7 @@ def test_overrides_and_links_name_columns_that_exist(board: dict[str, Any]) -> N
                     fields = re.findall(r'\$\{__data\.fields\["(\w+)"\]:percentencode\}', link["url"])
                     assert fields and set(fields) <= columns.keys(), panel["title"]
                     linked += 1
-    assert linked == 3
+    assert linked == 4
 
 
 def test_the_dashboard_is_clean(board: dict[str, Any]) -> None:

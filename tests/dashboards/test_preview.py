@@ -29,13 +29,15 @@ def window() -> Window:
 def test_the_page_has_every_panel_and_the_incident(database: ClickHouseConfig) -> None:
     with connect(database) as client:
         history.store_incident(client, int(time.time() * history.S))
+        history.store_checks(client, int(time.time() * history.S))
         page = preview(BOARD, client, window(), "http://console")
     for panel in BOARD["panels"]:
         assert f"<h2>{panel['title']}</h2>" in page
-    assert 'color:#f2495c">2</div>' in page  # open findings, red
+    assert 'color:#f2495c">3</div>' in page  # open findings, red
+    assert "another&#x27;s marker" in page
     assert re.search(r'href="http://console/investigate\?request=r3"', page)
     assert re.search(r'href="http://console/incidents/[0-9a-f]{32}"', page)
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "None in this time range" not in page
 
 
@@ -43,7 +45,7 @@ def test_the_page_has_every_panel_and_the_incident(database: ClickHouseConfig) -
 def test_an_empty_store_says_so_in_every_panel(database: ClickHouseConfig) -> None:
     with connect(database) as client:
         page = preview(BOARD, client, window(), "http://console")
-    assert page.count('class="none"') == 8
+    assert page.count('class="none"') == 10
     assert "No events" in page and "No traffic" in page
 
 

@@ -11,6 +11,7 @@ from kvtrail.dashboards.macros import Window
 from kvtrail.dashboards.queries import QUERIES
 from kvtrail.dashboards.shapes import Format, PanelQuery
 from kvtrail.dashboards.verify import kind, problems, run
+from kvtrail.judging.rules import RULES as CAUSES
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.store.client import Client, connect
@@ -67,6 +68,7 @@ def test_every_query_runs_for_one_tenant_with_a_hostile_name(incident: Client) -
 
 
 def test_with_the_incident_no_query_is_empty(incident: Client) -> None:
+    history.store_checks(incident, int(time.time() * history.S))
     empty = [query.name for query in QUERIES if not run(incident, query, window())]
     assert empty == []
 
@@ -153,12 +155,36 @@ def test_the_choice_of_a_tenant_narrows_findings_and_traffic(incident: Client) -
     assert value(incident, queries.OPEN_FINDINGS, window(tenant=("contoso", "fabrikam"))) == 2
 
 
+def test_checks_are_counted_by_result_and_those_that_did_not_pass_are_listed(incident: Client) -> None:
+    history.store_checks(incident, int(time.time() * history.S))
+    counted = {row["series"]: row["checks"] for row in run(incident, queries.CHECKS_BY_RESULT, window())}
+    assert counted == {"canary, fail": 1, "spot check, pass": 1, "bypass diff, inconclusive": 1}
+    unsure, wrong = run(incident, queries.CHECKS_NOT_PASSED, window())
+    assert (unsure["check"], unsure["result"], unsure["request"]) == ("bypass diff", "inconclusive", "r8")
+    assert (wrong["tenant"], wrong["expected"], wrong["observed"], wrong["request"], wrong["key"]) == (
+        "contoso", "contoso", "northwind", "r6", history.KEY,
+    )  # fmt: skip
+    assert run(incident, queries.CHECKS_NOT_PASSED, window(tenant=("northwind",))) == []
+
+
+def test_a_finding_about_a_check_is_no_further_wrong_hit(incident: Client) -> None:
+    hits = len(run(incident, queries.WRONG_HITS, window()))
+    history.store_checks(incident, int(time.time() * history.S))
+    assert len(run(incident, queries.WRONG_HITS, window())) == hits
+    assert [row["hits"] for row in run(incident, queries.TENANT_MATRIX, window())] == [2]
+    assert value(incident, queries.OPEN_FINDINGS) == 3
+
+
+def test_the_dashboard_knows_every_cause_about_checks() -> None:
+    assert set(queries.CHECK_CAUSES) == {rule.id for rule in CAUSES.values() if rule.family == "checks"}
+
+
 def fires(client: Client, rule: AlertRule, within: Window | None = None) -> bool:
     """What Grafana would decide for the rule now."""
     return rule.fires(value(client, rule.query, within or window(back_s=rule.window_s)))
 
 
-CRITICAL, STOPPED = RULES
+CRITICAL, STOPPED, CHECKED = RULES
 
 
 def test_the_alert_fires_on_the_incident(incident: Client) -> None:
@@ -199,6 +225,17 @@ def test_the_second_alert_fires_when_events_stop(clean: Client, database: ClickH
     later = Window(start_s=now + 3600, end_s=now + 3600 + STOPPED.window_s, variables=ALL)
     assert fires(clean, STOPPED, later)
     assert not fires(clean, CRITICAL, later)
+
+
+def test_a_failed_check_pages_when_it_is_critical_and_makes_a_ticket_when_it_is_not(clean: Client) -> None:
+    now = int(time.time() * history.S)
+    canary, spot_check, *_ = history.checks(now - 60 * history.S)
+    assert not fires(clean, CHECKED)
+    history.store_findings(clean, [history.failed_check(canary, Severity.CRITICAL)], now - 9 * history.S)
+    assert fires(clean, CRITICAL)
+    assert not fires(clean, CHECKED)
+    history.store_findings(clean, [history.failed_check(spot_check, Severity.HIGH, "SPOT_CHECK_FAILED")], now)
+    assert fires(clean, CHECKED)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from kvtrail.schemas.config import Config
 from kvtrail.tests.compose.project import SERVICE_NAMES
 
 ROOT = Path(kvtrail.__file__).parent
+STARTED_BY_PEOPLE = {"complaint-to-cause.md"}
+"""Pages for which no alert rings."""
 PAGES = [*sorted((ROOT / "docs" / "runbooks").glob("*.md")), ROOT / "dashboards/README.md", ROOT / "compose/README.md"]
 
 
@@ -71,7 +73,8 @@ def test_settings_named_on_the_pages_exist() -> None:
 
 
 def test_every_alert_has_its_page_and_every_page_its_alert() -> None:
-    assert {rule.runbook for rule in RULES} == {page.name for page in (ROOT / "docs" / "runbooks").glob("*.md")}
+    pages = {page.name for page in (ROOT / "docs" / "runbooks").glob("*.md")}
+    assert {rule.runbook for rule in RULES} == pages - STARTED_BY_PEOPLE
 
 
 def test_links_between_pages_lead_somewhere() -> None:
