@@ -8,12 +8,13 @@ from aiokafka.errors import KafkaError
 from msgspec import Struct
 
 from ..schemas.config import KafkaConfig
+from ..schemas.context import decode_record
 from ..schemas.dead_letters import DeadLetter
 from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BadInput, KvtrailError
 from ..schemas.facts import decode_fact
 from ..schemas.findings import decode_finding
-from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
+from ..schemas.topics import CONTEXT, FACTS, FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
 from .clients import unreachable
 
@@ -59,6 +60,8 @@ def key_of(letter: DeadLetter) -> bytes:
     if letter.topic == FACTS:
         # Facts get a fresh key each time: the topic is compacted, and a fact keeps its first place.
         return f"{decode_fact(letter.raw).id}/{uuid.uuid4().hex}".encode()
+    if letter.topic == CONTEXT:
+        return decode_record(letter.raw, EnvelopeDecoder()).request_id.encode()
     raise NotReadmitted("comes from a topic that nothing is sent to again.", field=letter_id(letter), remedy="None.")
 
 

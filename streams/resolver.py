@@ -11,8 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator
-from itertools import groupby, pairwise
+from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -24,7 +23,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.context import RequestContext, decode_record
-from ..schemas.dead_letters import DeadLetter, dead_letter
+from ..schemas.dead_letters import DeadLetter
 from ..schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from ..schemas.errors import BadInput
 from ..schemas.events import Event
@@ -39,31 +38,16 @@ from .metrics import Registry
 from .process import Stopping, die, report
 from .records import Record, from_kafka
 from .refusals import RefusalLimit
+from .resolutions import Place, refusal_letter, runs_of
 from .resolver_report import ResolverReport
 from .topics import ensure_topics
 
 GROUP = "kvtrail-resolve"
 IDLE_S = 0.5
 COMMIT_S = 1.0
-AT_ONCE = 128
-"""Resolutions in one record: each may bring an identity of its own."""
 _METADATA = re.compile(r"1 (\d+)")
 
 _log = logging.getLogger("kvtrail.streams.resolver")
-
-
-class Place:
-    """One partition: its window, how far it was read, how far everything had been sent, and the limit of refusals."""
-
-    def __init__(self, window: Window, position: int, sent: int, limit: RefusalLimit) -> None:
-        self.window, self.position, self.sent, self.limit = window, position, sent, limit
-        self.records = self.refused = 0
-        self.committed: tuple[int, int] | None = None
-
-    @property
-    def state(self) -> tuple[int, int]:
-        """What a commit says: where to read from, and what had been sent."""
-        return self.window.low, self.sent
 
 
 class Resolver:
@@ -220,7 +204,7 @@ class Resolver:
             else:
                 place.limit.take(refusal is not None)
                 if refusal is not None:
-                    letters.append(_letter(refusal, record))
+                    letters.append(refusal_letter(refusal, record))
             for resolve in place.window.take(record.offset, record.append_us, content):
                 if record.offset >= place.sent:
                     made.append(resolve)
@@ -262,24 +246,6 @@ class Resolver:
         else:
             for tp, place in changed.items():
                 place.committed = states[tp]
-
-
-def runs_of(made: list[Event]) -> Iterator[list[Event]]:
-    """Resolutions as runs that an envelope can hold: of one lane, their numbers contiguous, each once."""
-    made = sorted({event.id: event for event in made}.values(), key=lambda e: (e.home, e.incarnation, e.seq))
-    for _, group in groupby(made, key=lambda event: (event.home, event.incarnation)):
-        events = list(group)
-        ends = [at for at, (one, other) in enumerate(pairwise(events), 1) if other.seq != one.seq + 1]
-        for start, end in pairwise([0, *ends, len(events)]):
-            for at in range(start, end, AT_ONCE):
-                yield events[at : min(at + AT_ONCE, end)]
-
-
-def _letter(error: BadInput, record: Record) -> DeadLetter:
-    return dead_letter(
-        error, record.value, topic=record.topic, partition=record.partition, offset=record.offset, stage="resolve",
-        at_us=record.append_us,
-    )  # fmt: skip
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types

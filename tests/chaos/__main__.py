@@ -16,6 +16,7 @@ import click
 from kvtrail.tests.chaos.run import Chaos
 from kvtrail.tests.streams.comparison import Account
 
+_SHOWN = 600
 _ACTS = ("kill", "pause", "stop", "restart", "joins", "leaves", "ended by itself")
 
 
@@ -53,7 +54,8 @@ def main(kills: int, seed: int, gap: float, events: int, faults: int, keep: Path
     if account.differences:
         text = "\n".join(map(str, account.differences))
         (directory / "differences.txt").write_text(text)
-        click.echo(f"{text}\nLogs, broker and store: {directory}", err=True)
+        click.echo("\n".join(line[:_SHOWN] for line in text.splitlines()), err=True)
+        click.echo(f"Logs, broker, store and differences.txt: {directory}", err=True)
         sys.exit(1)
     if keep is None:
         shutil.rmtree(directory)

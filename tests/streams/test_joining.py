@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kvtrail.schemas.context import RequestContext, resolution
 from kvtrail.schemas.events import Event, Hit
 from kvtrail.streams.joining import Window
-from kvtrail.streams.resolver import runs_of
+from kvtrail.streams.resolutions import runs_of
 
 SECOND = 1_000_000
 Step = tuple[int, RequestContext | Event | None]

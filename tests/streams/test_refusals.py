@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
+from kvtrail.schemas.context import RequestContext, encode_context
 from kvtrail.schemas.dead_letters import decode_dead_letter
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, Reject
-from kvtrail.schemas.errors import InvalidField, StoreRejected
-from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE
+from kvtrail.schemas.errors import BadInput, InvalidField, StoreRejected
+from kvtrail.schemas.topics import CONTEXT, FACTS, FINDINGS, LIFECYCLE
 from kvtrail.store import queries
 from kvtrail.store.client import Client, connect
 from kvtrail.store.rows import Source
@@ -21,6 +22,7 @@ from kvtrail.streams.clients import LARGEST_RECORD
 from kvtrail.streams.deadletters import DeadLetterTopic, fitted
 from kvtrail.streams.intake import LifecycleIntake, letter_of
 from kvtrail.streams.lanes import Runs, StoredLanes
+from kvtrail.streams.readmission import key_of
 from kvtrail.streams.records import Record
 from kvtrail.streams.refusals import WINDOW, RefusalLimit, TooManyRefused, refused
 from kvtrail.streams.writer import Writer
@@ -128,6 +130,14 @@ def test_a_store_that_rejects_everything_stops_the_sink_and_a_mended_one_takes_w
     again = Record(topic=LIFECYCLE, partition=0, offset=50, append_us=50, value=values[0])
     asyncio.run(writer.write(tp, _batch(intake, [again], _limit())))
     assert store.rows == 1 + 5, "its events are new: they were never stored"
+
+
+def test_a_context_goes_back_under_its_request_id() -> None:
+    value = encode_context(RequestContext(request_id="r-1", tenant_id="northwind", at_us=1))
+    record = Record(topic=CONTEXT, partition=0, offset=1, append_us=1, value=value)
+    assert key_of(letter_of(InvalidField("is bad.", field="x"), record, "resolve")) == b"r-1"
+    with pytest.raises(BadInput):
+        key_of(letter_of(InvalidField("is bad.", field="x"), replace(record, value=b"{}"), "resolve"))
 
 
 def test_a_letter_about_a_record_as_large_as_the_broker_takes_fits_the_broker() -> None:
