@@ -17,6 +17,9 @@ from .pending import encode_pending
 from .records import Record
 from .refusals import RefusalLimit
 
+BEHIND = 5
+"""Where the log holds more, a batch that is not full waits so many times as long."""
+
 
 class Batch(Struct, frozen=True, kw_only=True):
     """Items with offsets `first`..`last`, both included, and the intake that makes rows of them."""
@@ -59,9 +62,12 @@ class Cut:
         self._batch_rows = batch_rows
         self._batch_wait_s = batch_wait_s
         self._items: deque[Item] = deque()
+        self._times: deque[float] = deque()
         self._rows = 0
-        self._since = 0.0
         self._end = position
+        self.behind = False
+        """Whether the log holds more than was added: full batches are worth waiting for then, a part of ClickHouse's
+        costs much the same however few rows it has."""
         self._decode_limit = limits[0] if limits is not None else None
         self._store_limit = limits[1] if limits is not None else None
 
@@ -70,28 +76,38 @@ class Cut:
         for record in records:
             if record.offset < self._end:
                 continue
-            if not self._items:
-                self._since = now
             item = self._intake.take(record)
             if self._decode_limit is not None:
                 self._decode_limit.take(item.refused)
             self._items.append(item)
+            self._times.append(now)
             self._rows += item.size
             self._end = record.offset + 1
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record to add."""
+        return self._end
+
+    @property
+    def full(self) -> bool:
+        """Whether a batch has all it may have. Nothing more should be added before it is stored."""
+        return self._end > self.pending[1] if self.pending is not None else self._rows >= self._batch_rows
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until the oldest record has waited long enough; None where nothing waits, or only for more."""
         if not self._items or self.pending is not None:
             return None
-        return max(0.0, self._since + self._batch_wait_s - now)
+        return max(0.0, self._times[0] + self._patience_s() - now)
 
     def due(self, now: float) -> bool:
         """Whether a batch can be cut now. A pending range must be complete first."""
         if not self._items:
             return False
-        if self.pending is not None:
-            return self._end > self.pending[1]
-        return self._rows >= self._batch_rows or now - self._since >= self._batch_wait_s
+        return self.full or (self.pending is None and now - self._times[0] >= self._patience_s())
+
+    def _patience_s(self) -> float:
+        return self._batch_wait_s * (BEHIND if self.behind else 1)
 
     def next(self) -> Batch:
         """The pending range exactly, else as many whole records as fill a batch."""
@@ -123,6 +139,7 @@ class Cut:
         await commit(batch.last + 1, "")
         for item in batch.items:
             self._items.popleft()
+            self._times.popleft()
             self._rows -= item.size
         self.position = batch.last + 1
         self.pending = None

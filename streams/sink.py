@@ -46,6 +46,10 @@ _TOPICS = (LIFECYCLE, FINDINGS, FACTS, DEAD_LETTER)
 _STORE_DEADLINE_S = 60.0
 _REVOKE_DEADLINE_S = 20.0
 _IDLE_S = 0.5
+_MORE_S = 0.02
+"""How long the next chunk of a log that is behind is waited for."""
+_FETCHED = 500
+"""Records taken at once: decoding them holds the loop."""
 
 _log = logging.getLogger("kvtrail.streams.sink")
 
@@ -164,15 +168,33 @@ class Sink:
                         _log.warning("taking a partition over is tried again: %r", error)
                         await asyncio.sleep(_IDLE_S)
                         break
-            waits = [wait for cut in self.cuts.values() if (wait := cut.wait_s(time.monotonic())) is not None]
+            await self._fetch()
+            async with self._flushing:
+                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self.cuts.items()]))
+
+    async def _fetch(self) -> None:
+        """Records into the cuts, until one of them has waited long enough, or nothing more comes at once, or all are
+        full: a log that is behind gives whole batches, and is not read ahead of a store that is slow."""
+        now = time.monotonic()
+        waits = [wait for cut in self.cuts.values() if (wait := cut.wait_s(now)) is not None]
+        timeout_s = min([*waits, _IDLE_S])
+        while not self._stopping.requested:
+            wanted = [tp for tp, cut in self.cuts.items() if not cut.full]
+            if self.cuts and not wanted:
+                return
             fetched = await self._consumer.getmany(
-                timeout_ms=int(1000 * min([*waits, _IDLE_S])) + 1, max_records=2000
+                *wanted, timeout_ms=int(1000 * timeout_s) + 1, max_records=_FETCHED
             )  # fmt: skip
             async with self._flushing:
+                now = time.monotonic()
                 for tp, records in fetched.items():
-                    if tp in self.cuts:
-                        self.cuts[tp].add([from_kafka(record) for record in records], time.monotonic())
-                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self.cuts.items()]))
+                    cut = self.cuts.get(tp)
+                    if cut is not None and tp in self.owned():
+                        cut.add([from_kafka(record) for record in records], now)
+                        cut.behind = (self._consumer.highwater(tp) or 0) > cut.end
+            if not fetched or not wanted or any(not cut.full and cut.due(now) for cut in self.cuts.values()):
+                return
+            timeout_s = _MORE_S
 
     async def _take_over(self, tp: TopicPartition) -> None:
         """What a partition needs before its first batch: its pending range, and what is stored of its lanes."""
