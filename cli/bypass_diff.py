@@ -23,6 +23,7 @@ from .checking import (
     FORMS,
     GUILTY,
     INCONCLUSIVE,
+    INTERRUPTED,
     api_key,
     as_document,
     endpoint_options,
@@ -91,10 +92,14 @@ def bypass_diff(
         headers={**wire.headers(api_key(api_key_env, api_key_file)), **dict(map(_header, headers))},
     ) as endpoint:  # fmt: skip
         target = EndpointTarget(wire, endpoint.post, request, tokens=max_tokens, bypass=chosen)
-        made = run_bypass_diff(
-            target, controls=controls, reuses=reuses, warm=warm,
-            tell=lambda words: click.echo(f"asking {words}", err=True) if not as_json else None,
-        )  # fmt: skip
+        try:
+            made = run_bypass_diff(
+                target, controls=controls, reuses=reuses, warm=warm,
+                tell=lambda words: click.echo(f"asking {words}", err=True) if not as_json else None,
+            )  # fmt: skip
+        except KeyboardInterrupt:  # click would end with 1, and that is a verdict here
+            click.echo("stopped: no verdict", err=True)
+            sys.exit(INTERRUPTED)
         authority, address = endpoint.authority, endpoint.url
     told = tell_diff(made, bypass=target.bypass, hidden=wire.hidden, declines=wire.declines)
     subject = Subject(

@@ -24,7 +24,7 @@ from ..producers.publisher import LifecyclePublisher
 from ..schemas.config import Config
 from ..schemas.errors import ConfigError, KvtrailError
 
-GUILTY, ERROR, INCONCLUSIVE = 1, 2, 3
+GUILTY, INCONCLUSIVE, INTERRUPTED = 1, 3, 130
 FORMS: dict[str, Form] = {form.name: form for form in (VLLM, SGLANG, GENERATE, OPENAI, PLAIN, ANTHROPIC, NODE)}
 KEY_VARIABLE = "ENDPOINT_API_KEY"
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -15,6 +15,7 @@ from .forms import (
     limited,
     malformed,
     mapping,
+    name,
     no_pools,
     text,
     without,
@@ -88,9 +89,9 @@ class MessagesForm:
             text=said,
             cached_tokens=read,
             prompt_tokens=sum(part or 0 for part in parts) if parts[0] is not None else None,
-            model=text(document.get("model")),
-            finished=text(document.get("stop_reason")),
-            request_id=text(document.get("id")),
+            model=name(document.get("model")),
+            finished=name(document.get("stop_reason")),
+            request_id=name(document.get("id")),
         )
 
 

@@ -70,7 +70,11 @@ class Endpoint:
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError("cannot be read.", field="--ca-file", remedy="Name a PEM file.") from error
         self._client = httpx.Client(
-            headers={"User-Agent": f"kvtrail/{__version__} ({purpose})", **headers},
+            headers={
+                "User-Agent": f"kvtrail/{__version__} ({purpose})",
+                "Accept-Encoding": "identity",
+                **headers,
+            },
             verify=trust,
             follow_redirects=False,
             trust_env=not _is_local(self.url),
@@ -218,7 +222,8 @@ def _address(url: str, path: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigError("is no http or https address.", field="URL", remedy="Write http://HOST:PORT.")

@@ -14,6 +14,7 @@ from msgspec import Struct
 from .answers import Answer, NoAnswer, Trouble
 
 Document = dict[str, Any]
+LONGEST_NAME = 512
 AGAIN = "(Asked once more, {number}.)"
 
 
@@ -141,5 +142,10 @@ def mapping(value: Any) -> Document:
 
 
 def text(value: Any) -> str:
-    """A JSON string, empty for anything else."""
-    return value if isinstance(value, str) else ""
+    """A JSON string as text that can be sent on, empty for anything else: half a surrogate pair becomes `?`."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def name(value: Any) -> str:
+    """What an endpoint calls something: text, of a length that an event has room for."""
+    return text(value)[:LONGEST_NAME]

@@ -22,8 +22,9 @@ _PROBE: dict[str, tuple[str, str]] = {
         "Is caching on, the prefix long enough (--prefix-words), one replica asked, and the entry kept that long?",
     ),
     Why.IMPOSSIBLE_REUSE: (
-        "The endpoint reports reuse for a prompt that nobody ever sent: its report of cached tokens cannot be trusted.",
-        "Find out who fills in that number, then probe again.",
+        "The endpoint reports reuse for a prompt that nobody ever sent: either that number is untrue, or the key leaves"
+        " the prompt out and another entry is served.",
+        "Run kvtrail bypass-diff with a prompt of your own: it tells the two apart.",
     ),
     Why.TIMING_DISAGREES: (
         "A miss is reported, and yet the other tenant was faster on the owner's prefix than on a new one of its own.",

@@ -16,6 +16,7 @@ from .forms import (
     limited,
     malformed,
     mapping,
+    name,
     no_pools,
     text,
     without,
@@ -91,14 +92,14 @@ class ChatForm:
             computed_tokens=len(prompt_logprobs) if isinstance(prompt_logprobs, list) and prompt_logprobs else None,
             prompt_tokens=count(usage.get("prompt_tokens")),
             prompt_ids=ids(document.get("prompt_token_ids")),
-            model=text(document.get("model")),
-            fingerprint=text(document.get("system_fingerprint")),
-            finished=text(choice.get("finish_reason")),
-            request_id=text(document.get("id")),
-            key=text(own.get("key")),
-            store=text(own.get("store")),
-            tier=text(own.get("tier")),
-            owner=text(own.get("node")),
+            model=name(document.get("model")),
+            fingerprint=name(document.get("system_fingerprint")),
+            finished=name(choice.get("finish_reason")),
+            request_id=name(document.get("id")),
+            key=name(own.get("key")),
+            store=name(own.get("store")),
+            tier=name(own.get("tier")),
+            owner=name(own.get("node")),
         )
 
 
@@ -115,7 +116,7 @@ def _steps(logprobs: Any) -> tuple[Step, ...] | None:
         top = [mapping(one) for one in token.get("top_logprobs") or []]
         steps.append(
             Step(
-                token["token"],
+                text(token["token"]),
                 float(value),
                 tuple((text(one.get("token")), value) for one in top if _finite(value := one.get("logprob"))),
             )

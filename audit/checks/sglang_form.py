@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .answers import Answer, Step
-from .forms import AGAIN, Bypass, Document, count, ids, malformed, mapping, text
+from .forms import AGAIN, Bypass, Document, count, ids, malformed, mapping, name, text
 from .openai_form import SALT, TOP
 
 
@@ -67,15 +67,15 @@ class GenerateForm:
         if not isinstance(document.get("text"), str) or not meta:
             raise malformed("no text or no meta_info")
         return Answer(
-            text=document["text"],
+            text=text(document["text"]),
             token_ids=ids(document.get("output_ids")),
             steps=_steps(meta),
             cached_tokens=count(meta.get("cached_tokens")),
             prompt_tokens=count(meta.get("prompt_tokens")),
-            model=text(meta.get("model")),
-            fingerprint=text(meta.get("weight_version")),
-            finished=text(mapping(meta.get("finish_reason")).get("type")),
-            request_id=text(meta.get("id")),
+            model=name(meta.get("model")),
+            fingerprint=name(meta.get("weight_version")),
+            finished=name(mapping(meta.get("finish_reason")).get("type")),
+            request_id=name(meta.get("id")),
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from kvtrail.cli import checking
+from kvtrail.cli import bypass_diff, checking
 from kvtrail.cli.main import kvtrail
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
@@ -228,6 +228,26 @@ def test_prompt_logprobs_are_proof_of_computing_without_any_report(stub: Stub, e
     somebody_asked(stub.become(Behaviour(wrong_entry=True, shares_across_tenants=True)), FORMS["vllm"], 90, KEY)
     result = diff(environ, stub, "--bypass", "prompt-logprobs")
     assert result.exit_code == 1, result.output
+
+
+def test_what_an_endpoint_calls_itself_cannot_break_a_document(
+    stub: Stub, environ: dict[str, str], recorded: MemoryTransport
+) -> None:
+    stub.become(Behaviour(surrogates=True, other_model="\x1b[2J" + "m" * 9000))
+    result = diff(environ, stub, "--warm", "--json", "--publish")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["recorded"] == "Recorded as a check event."
+    assert "\x1b" not in diff(environ, stub, "--warm").output
+
+
+def test_an_interrupted_check_is_no_verdict(
+    stub: Stub, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bypass_diff, "run_bypass_diff", interrupted)
+    assert diff(environ, stub).exit_code == 130
 
 
 def test_a_probe_says_what_it_found(stub: Stub, environ: dict[str, str], recorded: MemoryTransport) -> None:

@@ -7,6 +7,7 @@ cache over blocks of words, in pools; the *believed* prefix of a hit is what the
 import asyncio
 import hashlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ class Behaviour:
     refuses: tuple[str, ...] = ()  # fields that are refused with HTTP 400
     renames: dict[str, str] = field(default_factory=dict)  # fields that chat knows under another name only
     unicode: bool = False
+    surrogates: bool = False
     padding: int = 0
     template_words: int = 0  # words that the engine puts in front of every prompt
     length: int = TOKENS
@@ -124,6 +126,9 @@ class Stub:
         if wrong.drips:
             return StreamingResponse(self._drip(), media_type="application/json")
         document = form(body, request)
+        if wrong.surrogates:
+            raw = json.dumps(document).replace(" w", " \\ud800w").replace(MODEL, "\\udfff")
+            return Response(raw, media_type="application/json")
         if wrong.padding:
             document["padding"] = "x" * wrong.padding
         return JSONResponse(document)

@@ -136,6 +136,7 @@ CASES = (
     Case("answers with more than is read", Behaviour(body=b'{"a":"' + b"x" * (9 << 20) + b'"}'), *same("too_large"),
          found="nothing"),
     Case("answers with emoji and direction marks", Behaviour(unicode=True), CLEAR, HELD),
+    Case("answers with halves of surrogate pairs", Behaviour(surrogates=True), CLEAR, HELD),
 )  # fmt: skip
 
 
