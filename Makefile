@@ -17,7 +17,7 @@ test: install ## everything the tests need, then the tests (ARGS="-k name")
 lint: install ## ruff, mypy, import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && MYPYPATH=.venv/typing $(BIN)/mypy -p kvtrail && $(BIN)/lint-imports
 bench: install ## measured budgets
-	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__% benchmarks/pipeline.py,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
+	@set -e; for each in $(patsubst benchmarks/%.py,%,$(filter-out benchmarks/__% benchmarks/pipeline.py benchmarks/capacity.py,$(wildcard benchmarks/*.py))); do $(BIN)/python -m kvtrail.benchmarks.$$each; done
 bench-publisher: install ## what publishing costs an engine
 	@$(BIN)/python -m kvtrail.benchmarks.publisher $(ARGS)
 bench-pipeline: install ## from publish to queryable finding, against a floor that only stores

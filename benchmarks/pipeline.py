@@ -67,6 +67,8 @@ class Result(Struct):
     latency_p99_s: float
     latency_max_s: float
     latencies: int
+    disk: dict[str, float]
+    """Bytes an event on the store's disk, compressed, by table; `kafka`: in the log, with each producer's codec."""
     tiers: dict[str, Tier]
     wrong: list[str]
 
@@ -109,6 +111,7 @@ async def measure(folder: Path, options: Options) -> Result:
             _say("comparing")
             expected = await traffic.judge(rig.config)
             wrong = _wrong(client, expected, fast.events + slow.events)
+            disk = _disk(client, folder, fast.events + slow.events)
         peaks = {name: use.peak_mb for name, use in rig.use().items()}
         for name in [name for name in peaks if name != "broker"]:
             rig.stop(name)
@@ -133,7 +136,7 @@ async def measure(folder: Path, options: Options) -> Result:
         findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
         floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
         half_rate=sustained.rate / 2, latency_p50_s=_quantile(latencies, 0.5), latency_p99_s=_quantile(latencies, 0.99),
-        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), tiers=tiers, wrong=wrong,
+        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), disk=disk, tiers=tiers, wrong=wrong,
     )  # fmt: skip
 
 
@@ -226,6 +229,16 @@ def _wrong(client: Client, expected: traffic.Expected, events: int) -> list[str]
     return wrong
 
 
+def _disk(client: Client, folder: Path, events: int) -> dict[str, float]:
+    rows = client.query(
+        "SELECT table AS name, sum(bytes_on_disk) AS bytes FROM system.parts "
+        "WHERE active AND database = currentDatabase() GROUP BY name HAVING bytes > {least:UInt64} ORDER BY bytes DESC",
+        {"least": events},
+    )
+    log = sum(each.stat().st_size for each in (folder / "kafka" / "data").glob("kvtrail.lifecycle-*/*.log"))
+    return {"kafka": log / events} | {str(row["name"]): int(row["bytes"]) / events for row in rows}
+
+
 def _quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
@@ -276,6 +289,7 @@ def table(result: Result, options: Options) -> str:
     for name, tier in sorted(result.tiers.items(), key=lambda pair: -pair[1].cpu_us):
         lines.append(f"  {name:<14}{tier.cpu_us:>20.2f}{tier.peak_mb:>10.0f}")
     lines.append(f"  {'floor-store':<14}{result.floor_store_cpu_us:>20.2f}")
+    lines.append("  bytes an event on disk: " + ", ".join(f"{name} {each:.0f}" for name, each in result.disk.items()))
     lines.append("  correct" if not result.wrong else "  WRONG: " + "; ".join(result.wrong[:5]))
     return "\n".join(lines)
 
