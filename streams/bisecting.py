@@ -11,15 +11,20 @@ from msgspec.structs import replace
 from ..schemas.errors import StoreRejected
 from ..schemas.events import Event
 from ..store import rows
+from ..store.client import NoSuchDatabase, SchemaMissing
 from .intake import Item, source_of
+
+NOBODYS_FAULT = (NoSuchDatabase, SchemaMissing)
+"""Rejections that say nothing about the rows."""
 
 Insert = Callable[[rows.Rows, str], Awaitable[None]]
 """Rows under a token. Raises `StoreRejected`."""
 
 
-async def store_singly(item: Item, token: str, insert: Insert) -> list[tuple[Event, StoreRejected]]:
-    """Store the record's events but those that the store rejects; these, with the reason. Raises `StoreRejected` where
-    the record itself is rejected, with nothing of it stored, or where none of its events is accepted."""
+async def store_singly(item: Item, token: str, insert: Insert) -> list[tuple[Event, StoreRejected]] | None:
+    """Store the record's events but those that the store rejects; these, with the reason. None where none of them is
+    accepted, or where there is only one: then it is the record that is rejected. Raises `StoreRejected` where the
+    events are stored and the record's own row is not."""
     batch = item.batch
     assert batch is not None
     source = source_of(item.record)
@@ -37,6 +42,8 @@ async def store_singly(item: Item, token: str, insert: Insert) -> list[tuple[Eve
             return []
         try:
             await insert(only(events), f"{token}/{events[0].seq}-{events[-1].seq}")
+        except NOBODYS_FAULT:
+            raise
         except StoreRejected as error:
             if len(events) == 1:
                 return [(events[0], error)]
@@ -45,11 +52,11 @@ async def store_singly(item: Item, token: str, insert: Insert) -> list[tuple[Eve
         return []
 
     if len(wanted) < 2:
-        raise StoreRejected("nothing of it is accepted.", field=rows.EVENTS_IN)
+        return None
     middle = len(wanted) // 2
     refused = await halves(wanted[:middle]) + await halves(wanted[middle:])
     if len(refused) == len(wanted):
-        raise refused[0][1]
+        return None
     at_fault = {event.seq for event, _ in refused}
     kept = replace(batch, events=[event for event in batch.events if event.seq not in at_fault])
     evidence = rows.record_rows([rows.Record(source, item.record.value, kept, item.drop)])

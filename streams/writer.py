@@ -13,11 +13,11 @@ from ..schemas.errors import BadInput, StoreError, StoreRejected, StoreUnavailab
 from ..schemas.findings import Finding
 from ..schemas.topics import LIFECYCLE
 from ..store import queries
-from ..store.client import Client, NoSuchDatabase, SchemaMissing
+from ..store.client import Client
 from ..store.rows import Rows, dead_letter_rows
 from . import resending
 from .batches import Batch
-from .bisecting import store_singly
+from .bisecting import NOBODYS_FAULT, store_singly
 from .deadletters import DeadLetterTopic
 from .intake import Item, letter_of, letters_of
 from .lanes import Lane
@@ -171,7 +171,7 @@ class Writer:
             if batch.limit is not None:
                 batch.limit.recall([False] * len(batch.items))
             return []
-        except (NoSuchDatabase, SchemaMissing):
+        except NOBODYS_FAULT:
             raise  # no row is at fault
         except StoreRejected as error:
             if len(batch.items) == 1:
@@ -188,21 +188,23 @@ class Writer:
 
     async def _store_one(self, tp: TopicPartition, batch: Batch, item: Item, error: StoreRejected) -> list[DeadLetter]:
         """What can be stored of a record that was rejected as a whole; the letters of the rest."""
+        rejected = None
         if item.batch is not None:
             try:
                 rejected = await store_singly(item, batch.token(tp), self._insert)
-            except (NoSuchDatabase, SchemaMissing):
+            except NOBODYS_FAULT:
                 raise
-            except StoreRejected as whole:
-                error = whole
-            else:
-                if batch.limit is not None:
-                    batch.limit.take(2 * len(rejected) >= len(item.batch.events))
-                lane, first = (item.batch.node, item.batch.incarnation, item.batch.home), item.batch.first or 0
-                return [
-                    letter_of(_not_storable(why), item.record, "insert", lane=lane, seq=one.seq, index=one.seq - first)
-                    for one, why in rejected
-                ]
+            except StoreRejected as own:
+                # Its events are stored, so their numbers stay seen.
+                return [letter_of(_not_storable(own), item.record, "insert")]
+        if item.batch is not None and rejected is not None:
+            if batch.limit is not None:
+                batch.limit.take(2 * len(rejected) >= len(item.batch.events))
+            lane, first = (item.batch.node, item.batch.incarnation, item.batch.home), item.batch.first or 0
+            return [
+                letter_of(_not_storable(why), item.record, "insert", lane=lane, seq=one.seq, index=one.seq - first)
+                for one, why in rejected
+            ]
         if batch.limit is not None:
             batch.limit.take(True)
         batch.intake.forget(item)

@@ -98,7 +98,7 @@ def test_a_record_of_which_nothing_is_accepted_is_refused_as_a_whole() -> None:
     _write(store, letters, _batch([4, 3, 2]))
     assert sorted(store.stored) == [1, 2, 3, 4, 8, 9]
     [letter] = letters.letters
-    assert (letter.offset, letter.index) == (1, None)
+    assert (letter.offset, letter.index, letter.message) == (1, None, "cannot be parsed.")
 
 
 @settings(max_examples=60, deadline=None)
@@ -129,6 +129,20 @@ def test_a_table_that_lacks_a_column_refuses_no_event() -> None:
 
     with pytest.raises(SchemaMissing):
         _write(Old(set()), Letters(), _batch([4, 9]))
+
+
+def test_a_record_whose_own_row_is_rejected_keeps_its_events_and_stops_nobody() -> None:
+    class NoEvidence(Picky):
+        def insert(self, table: str, columns: Mapping[str, Sequence[Any]], token: str) -> None:
+            if table != "dead_letters" and 1 in columns["record"]:
+                raise StoreRejected("no room for evidence.", field=table)
+            super().insert(table, columns, token)
+
+    store, letters = NoEvidence(set()), Letters()
+    _write(store, letters, _batch([4]))
+    assert sorted(store.stored) == [1, 2, 3, 4]
+    [letter] = letters.letters
+    assert (letter.index, letter.message) == (None, "no room for evidence.")
 
 
 def test_records_of_which_half_is_rejected_count_against_the_limit() -> None:
