@@ -120,6 +120,19 @@ def test_the_fast_path_agrees_with_the_full_one(lines: list[Any], size: int, bod
     assert judged(records, fast=True) == judged(records, fast=False)
 
 
+@pytest.mark.parametrize("bump", _bumps, ids=lambda bump: "-".join([bump.epoch, *bump.where]) if bump else "")
+def test_a_hit_across_a_bump_is_left_to_the_full_path(bump: EpochFact) -> None:
+    found = batches(history([("create", "K1", "acme", {}), *[("hit", "K1", "acme", {})] * 12]), 13)
+    times = [event.time_us for batch in found for event in batch.events]
+    facts = [
+        Fact(id=body.__class__.__name__, effective_at_us=times[1] + 1, body=body)
+        for body in (CorpusFact(corpus_id="kb", corpus_digest=""), bump)
+    ]
+    fast, full = (judged([*facts, *found], fast=way) for way in (True, False))
+    assert fast == full
+    assert {finding.cause for finding in fast[0]} == ({"STALE_EPOCH"} if bump.epoch == "9" or bump.where else set())
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_the_fast_path_agrees_with_the_full_one_on_a_whole_fleet(seed: int) -> None:
     """Restarts, epochs, policies, places, demotions, faults of every family; envelopes sent twice and out of order."""

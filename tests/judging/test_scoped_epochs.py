@@ -1,6 +1,8 @@
 """A bump of a scope ends what the scope covers, and nothing else."""
 
 import pytest
+from kvtrail.judging.factbook import FactBook
+from kvtrail.schemas.facts import CorpusFact, Fact
 
 from .cases import causes
 
@@ -68,6 +70,15 @@ def test_a_digest_that_is_told_of_later_does_not_count_yet() -> None:
         "n1:2 hit K acme {corpus=C1} t=40\nr:2 registry corpus kb {digest=C1} t=50\nn1:3 hit K acme {corpus=C1} t=60"
     )
     assert causes(history) == ["n1:3 STALE_EPOCH high"]
+
+
+def test_a_digest_counts_from_the_append_of_its_fact() -> None:
+    """A worker may have read further than the record it judges."""
+    book = FactBook()
+    for append_us, digest in ((10, "ab" * 32), (20, "cd" * 32)):
+        fact = Fact(id=digest, effective_at_us=1, body=CorpusFact(corpus_id="kb", corpus_digest=digest))
+        assert book.add(fact, append_us)
+    assert [book.digests_of("kb", at_us) for at_us in (9, 10, 20)] == [[], ["ab" * 32], ["ab" * 32, "cd" * 32]]
 
 
 def test_two_bumps_within_the_skew_do_not_make_the_newest_stale() -> None:
