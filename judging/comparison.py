@@ -134,6 +134,10 @@ class Comparator:
         if creator == UNKNOWN or requester == UNKNOWN:
             return Comparison(kind, unknown=(*relevant, "tenant_id"))
         a, b = self.identities.values[creator], self.identities.values[requester]
+        if isinstance(variant, int) and not self.activated(creator, requester):
+            known = self.identities.known[creator] & self.identities.known[requester]
+            if _same_content(relevant, a, b):
+                return self._equal(kind, mode, known, variant, self._scope(creator, requester, principal))
         own = _unpacked(variant)
         verdicts = {
             name: own[name] if place < 0 else _differs(name, a[place], b[place]) for name, place in relevant.items()
@@ -145,11 +149,7 @@ class Comparator:
             for name in SETTLED_BY_TOKENS:
                 if verdicts.get(name):
                     verdicts[name] = False
-        for name, yields_to in _YIELDING:
-            if name in verdicts and verdicts.get(yields_to) is not None:
-                verdicts[name] = False
-        if verdicts.get("resolved_model") is not None:
-            verdicts["model_id"] = False
+        _yield(verdicts)
         content, scope = tuple(name for name in relevant if verdicts[name]), self._scope(creator, requester, principal)
         exact = mode == "exact" and "isolation_domain" not in scope
         plain = not content and not activated
@@ -161,6 +161,20 @@ class Comparator:
             harmless=plain and exact,
             unknown=tuple(name for name in relevant if verdicts[name] is None),
             compared=tuple(name for name in relevant if verdicts[name] is not None),
+        )
+
+    @staticmethod
+    def _equal(kind: str, mode: str, known: int, variant: int, scope: tuple[str, ...]) -> Comparison:
+        """No known content differs."""
+        unknown, compared = _knowledge(kind, mode, known, variant)
+        exact = mode == "exact" and "isolation_domain" not in scope
+        return Comparison(
+            kind,
+            scope=scope,
+            silent=(exact and "tenant_id" not in scope) or not scope,
+            harmless=exact,
+            unknown=unknown,
+            compared=compared,
         )
 
     def _scope(self, creator: int, requester: int, principal: bool) -> tuple[str, ...]:
@@ -200,6 +214,37 @@ def _relevant(kind: str, mode: str) -> dict[str, int]:
         for name, d in DIMENSIONS.items()
         if d.role is Role.CONTENT and kind in d.kinds and mode in d.modes
     }
+
+
+def _same_content(relevant: dict[str, int], a: tuple[str | None, ...], b: tuple[str | None, ...]) -> bool:
+    """Whether no relevant value that both know differs. Equal values are one object: parts are interned."""
+    for place in relevant.values():
+        if place >= 0 and a[place] is not b[place] and a[place] is not None and b[place] is not None:
+            return False
+    return True
+
+
+@cache
+def _knowledge(kind: str, mode: str, known: int, mask: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the relevant dimensions those that cannot be compared, and those that can. `known`: bits of the shared ones
+    that both know, `mask`: own ones that both know."""
+    own = _unpacked(mask)
+    verdicts = {
+        name: own[name] if place < 0 else (False if known >> place & 1 else None)
+        for name, place in _relevant(kind, mode).items()
+    }
+    _yield(verdicts)
+    unknown = tuple(name for name, verdict in verdicts.items() if verdict is None)
+    return unknown, tuple(name for name, verdict in verdicts.items() if verdict is not None)
+
+
+def _yield(verdicts: dict[str, bool | None]) -> None:
+    """Names yield to the digests that they stand for, where those are known."""
+    for name, yields_to in _YIELDING:
+        if name in verdicts and verdicts.get(yields_to) is not None:
+            verdicts[name] = False
+    if verdicts.get("resolved_model") is not None:
+        verdicts["model_id"] = False
 
 
 def own_verdicts(a: Carrier, b: Carrier) -> tuple[bool | None, ...]:

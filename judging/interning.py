@@ -72,12 +72,15 @@ class Identities:
         self.values: list[tuple[str | None, ...]] = []
         self.tenants: list[str] = []
         self.domains: list[str] = []
+        self.known: list[int] = []
+        """Bits of the places whose values are known."""
         self.activated: list[bool] = []
         self._digests: list[bytes] = []
         self._masks: dict[int, int] = {}
         self._made: dict[int, Identity] = {}
         self._by_value: dict[tuple[str | None, ...], int] = {}
         self._by_object: dict[int, tuple[Identity, Who]] = {}
+        self._by_object_before: dict[int, tuple[Identity, Who]] = {}
 
     def intern(self, identity: Identity | None) -> Who:
         """The identity as the ledger keeps it; `NOBODY` for None. Equal identities give equal parts."""
@@ -87,13 +90,17 @@ class Identities:
         seen = self._by_object.get(id(identity))
         if seen is not None:
             return seen[1]
+        seen = self._by_object_before.get(id(identity))
+        if seen is not None:
+            self._by_object[id(identity)] = seen
+            return seen[1]
         values = identity.__dict__
         mask, own = pack_own(_own_of(values))
         mask = self._masks.setdefault(mask, mask)  # few values, one object each
         principal = values["principal"]
         who = Who(self.number(_shared_of(values)), mask, own, None if principal is None else intern(principal))
         if len(self._by_object) >= _OBJECTS_KEPT:
-            self._by_object.clear()
+            self._by_object_before, self._by_object = self._by_object, {}
         self._by_object[id(identity)] = (identity, who)
         return who
 
@@ -107,6 +114,7 @@ class Identities:
             self.values.append(shared)
             self.tenants.append(shared[_TENANT] or "")
             self.domains.append(shared[_DOMAIN] or "")
+            self.known.append(sum(1 << place for place, value in enumerate(shared) if value is not None))
             self.activated.append(shared[_ADAPTER_KIND] == "activated")
         return number
 

@@ -17,6 +17,7 @@ from msgspec import Raw
 from .errors import BadInput, BrokenRun
 from .events import Event
 from .identity import Identity
+from .identity_wire import IdentityReader
 from .imperfect import decode_imperfect
 from .reserved import check_tenant
 from .wire import (
@@ -37,7 +38,6 @@ from .wire import Reject as Reject
 
 _IDENTITIES_KEPT = 65_536
 _envelope = msgspec.json.Decoder(Envelope)
-_identity_map = msgspec.json.Decoder(dict[str, str])
 _encoder = msgspec.json.Encoder()
 
 
@@ -130,6 +130,7 @@ class EnvelopeDecoder:
 
     def __init__(self) -> None:
         self._identities: dict[bytes, Identity] = {}
+        self._reader = IdentityReader()
 
     def decode(self, raw: bytes) -> Batch:
         """The record's events and what was refused. Never raises for bad input: a `Reject` says what is wrong."""
@@ -173,7 +174,7 @@ class EnvelopeDecoder:
         packed = bytes(raw)
         identity = self._identities.get(packed)
         if identity is None:
-            identity = Identity.from_wire(_identity_map.decode(packed))
+            identity = self._reader.read(packed)
             if len(self._identities) >= _IDENTITIES_KEPT:
                 self._identities.clear()
             self._identities[packed] = identity

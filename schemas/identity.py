@@ -33,9 +33,10 @@ def _tenant(value: str) -> str:
     return value
 
 
+LONGEST_NAME, LONGEST_TENANT = 512, 256
 Digest = Annotated[str, AfterValidator(_digest)]
-Name = Annotated[str, Field(max_length=512)]
-Tenant = Annotated[str, Field(max_length=256), AfterValidator(_tenant)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
+Tenant = Annotated[str, Field(max_length=LONGEST_TENANT), AfterValidator(_tenant)]
 _EXACT = frozenset({"exact"})
 
 

@@ -126,7 +126,7 @@ class Addresses:
         row = found if isinstance(found, Row) else found[-1]
         if (
             row.end is not None
-            or row.order <= self._barriers.last
+            or (row.order <= self._barriers.last and self._barriers.covering(row, mark.order, self._identities))
             or mark.domain is not None
             or (mark.place and mark.place != row.rare.place)
             or (mark.generation >= 0 and mark.generation != row.rare.generation)
@@ -185,8 +185,8 @@ class Addresses:
     def _pruned(self, rows: list[Row], newer: Row) -> list[Row]:
         """What lives when a newer instance comes, what ended last, and the few that ended so lately that a hit on
         them may still be on its way."""
-        if not rows:
-            return rows
+        if len(rows) < 2:
+            return rows  # it lives, or it ended last
         ends = [(row, self.end_of(row, newer.order)) for row in rows]
         ended = sorted((end.order, row.order, end.time_us) for row, end in ends if end is not None)
         since_us = newer.time_us - LATE_US

@@ -2,11 +2,18 @@
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 
 from ...schemas.events import Event
 from ..interning import OWN, SHARED, Carrier, Identities
 from .rows import MEMORY, Mark, Row
+
+
+@cache
+def _about_own(where: tuple[tuple[str, str], ...]) -> bool:
+    """Whether one of the dimensions is an entry's own, or a principal."""
+    return any(name in OWN or name == "principal" for name, _ in where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class Barriers:
         self._skew_us = skew_us
         self.all: list[Barrier] = []
         self.last = -1
-        self.memo: dict[tuple[tuple[tuple[str, str], ...], int], bool] = {}
+        self.memo: dict[tuple[tuple[str, str], ...], dict[int, bool]] = {}
 
     def add(self, barrier: Barrier) -> None:
         """Put a barrier in its place; one at the same order is replaced (a restart told after it was implied)."""
@@ -88,12 +95,15 @@ class Barriers:
         """Whether an identity has every value of `where`; what is unknown does not agree."""
         if who.identity < 0:
             return not where
-        if any(name in OWN or name == "principal" for name, _ in where):
+        if _about_own(where):
             wire = identities.wire(who)
             return all(wire.get(name) == value for name, value in where)
-        found = self.memo.get((where, who.identity))
+        known = self.memo.get(where)
+        if known is None:
+            known = self.memo[where] = {}
+        found = known.get(who.identity)
         if found is None:
             values = identities.values[who.identity]
             found = all(name in SHARED and values[SHARED.index(name)] == value for name, value in where)
-            self.memo[where, who.identity] = found
+            known[who.identity] = found
         return found
