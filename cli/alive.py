@@ -16,6 +16,7 @@ from ..schemas.errors import BrokerError
 
 GROUPS = {
     "detect": "kvtrail-detect", "sink": "kvtrail-sink", "resolve": "kvtrail-resolve", "notify": "kvtrail-notify",
+    "fleet": "kvtrail-fleet",
 }  # fmt: skip
 """Worker -> its consumer group."""
 
@@ -35,7 +36,7 @@ def alive(worker: str) -> None:
         return
     instances = {
         "detect": config.detector.instance, "sink": config.sink.instance, "resolve": config.resolver.instance,
-        "notify": config.notify.instance,
+        "notify": config.notify.instance, "fleet": config.fleet.instance,
     }  # fmt: skip
     instance = instances[worker]
     if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}")):

@@ -28,6 +28,7 @@ NEEDS = {
     "replay": "streams",
     "backfill": "streams",
     "resolve": "streams",
+    "fleet": "streams",
     "notify": "streams",
     "heartbeat": "streams",
     "init": "streams",

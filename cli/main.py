@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "detect": ("detect", "Run a detector worker."),
     "sink": ("sink", "Run the ClickHouse sink."),
     "resolve": ("resolve", "Run the resolver: who asked, for events that know only a request id."),
+    "fleet": ("fleet", "Run the rules that compare several homes: key drift, missing parts, probing."),
     "notify": ("notify", "Tell webhooks and Alertmanagers of incidents, and of a silent pipeline."),
     "heartbeat": ("heartbeat", "Publish the known-bad events by which a silent pipeline is noticed."),
     "store": ("store", "Run the embedded ClickHouse engine behind its HTTP facade."),

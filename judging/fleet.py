@@ -6,7 +6,7 @@ Bounded: what is oldest is forgotten first.
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from ..schemas.config import JudgingConfig
 from ..schemas.dimensions import Severity
@@ -16,8 +16,11 @@ from .interning import Identities
 from .observations import Keyed, Observation, PartServed, Reached, RequestClosed
 from .revisions import Revisions
 
+_K = TypeVar("_K")
 SIGNATURES_KEPT = 100_000
 REQUESTS_KEPT = 10_000
+PAIRS_KEPT = 200_000
+WALKS_KEPT = 20_000
 WINDOW_US = 3600 * 1_000_000
 """Probing is counted over one hour."""
 
@@ -34,13 +37,13 @@ class FleetJudge:
         self._requests: dict[str, _Request] = {}
         self._walks: dict[tuple[str, str, str], _Walk] = {}
 
-    def take(self, observation: Observation) -> list[Finding]:
-        """Fold one observation. New finding revisions."""
+    def take(self, observation: Observation, at_us: int = 0) -> list[Finding]:
+        """Fold one observation, made of a record that was appended at `at_us`. New finding revisions."""
         match observation:
             case Keyed():
                 self._keyed(observation)
             case PartServed() | RequestClosed():
-                self._request(observation)
+                self._request(observation, at_us)
             case Reached():
                 self._reached(observation)
         return self.revisions.drain()
@@ -57,6 +60,7 @@ class FleetJudge:
                 pair.count(seen, same=key == seen.key)
                 self._drift(one, two, pair)
         _bound(self._keys, SIGNATURES_KEPT)
+        _bound(self._pairs, PAIRS_KEPT)
 
     def _drift(self, one: str, two: str, pair: "_Pair") -> None:
         subject = f"drift:{one}/{two}"
@@ -73,16 +77,25 @@ class FleetJudge:
         )
         self.revisions.put(finding.id, finding, "more of the same")
 
-    def _request(self, seen: PartServed | RequestClosed) -> None:
+    def _request(self, seen: PartServed | RequestClosed, at_us: int) -> None:
         request = self._requests.setdefault(seen.request_id, _Request())
+        request.at_us = max(request.at_us, at_us)
         request.required.update(seen.required)
         if isinstance(seen, PartServed):
             request.parts.setdefault(seen.part, seen)
         else:
             request.closed = seen
-        if request.closed is not None:
+        if request.closed is not None or request.over:
             self._missing(seen.request_id, request)
         _bound(self._requests, REQUESTS_KEPT)
+
+    def over(self, before_us: int) -> list[Finding]:
+        """Requests that named what they need and were last heard of before then are over, told or not."""
+        for request_id, request in self._requests.items():
+            if request.closed is None and request.required and request.at_us < before_us and not request.over:
+                request.over = True
+                self._missing(request_id, request)
+        return self.revisions.drain()
 
     def finish(self) -> list[Finding]:
         """The history has ended: requests that named what they need and never ended are over."""
@@ -114,6 +127,7 @@ class FleetJudge:
     def _reached(self, seen: Reached) -> None:
         pair = (seen.tenant_id, seen.principal, seen.victim_id)
         walk = self._walks.setdefault(pair, _Walk())
+        _bound(self._walks, WALKS_KEPT)
         if not walk.step(seen) or len(walk.steps) < self.settings.probing_threshold:
             return
         subject = f"probing:{seen.tenant_id}/{seen.principal}/{seen.victim_id}"
@@ -151,9 +165,11 @@ class _Pair:
 
 
 class _Request:
-    __slots__ = ("closed", "parts", "required")
+    __slots__ = ("at_us", "closed", "over", "parts", "required")
 
     def __init__(self) -> None:
+        self.at_us = 0
+        self.over = False
         self.required: set[str] = set()
         self.parts: dict[str, PartServed] = {}
         self.closed: RequestClosed | None = None
@@ -201,10 +217,10 @@ class _Walk:
         return seen.depth > self.deepest if seen.depth else not seen.parent
 
 
-def _bound(table: dict[str, Any], most: int) -> None:
+def _bound(table: dict[_K, Any], most: int) -> None:
     for key in _oldest(table, len(table) - most):
         del table[key]
 
 
-def _oldest(table: dict[str, Any], count: int) -> Iterator[str]:
+def _oldest(table: dict[_K, Any], count: int) -> Iterator[_K]:
     return iter(list(islice(table, max(count, 0))))

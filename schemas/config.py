@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from .errors import ConfigError
+from .fleet_settings import FleetConfig
 from .paging import HeartbeatConfig, NotifyConfig
 from .paging import with_secrets as with_paging_secrets
 
@@ -249,6 +250,7 @@ class Config(Section):
     detector: DetectorConfig = DetectorConfig()
     sink: SinkConfig = SinkConfig()
     resolver: ResolverConfig = ResolverConfig()
+    fleet: FleetConfig = FleetConfig()
     notify: NotifyConfig = NotifyConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     retention: RetentionConfig = RetentionConfig()

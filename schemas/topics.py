@@ -12,6 +12,7 @@ STATE = "kvtrail.state"
 DEAD_LETTER = "kvtrail.dead-letter"
 DIGESTS = "kvtrail.digests"
 NOTIFICATIONS = "kvtrail.notifications"
+OBSERVATIONS = "kvtrail.observations"
 
 
 class TopicSpec(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,12 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(name=STATE, partitioned=True, cleanup="compact", purpose="detector snapshots"),
     TopicSpec(name=DEAD_LETTER, partitioned=False, purpose="refused records with their raw bytes and cause"),
     TopicSpec(name=DIGESTS, partitioned=False, retention_ms=-1, purpose="signed digests of what was stored"),
+    TopicSpec(
+        name=OBSERVATIONS,
+        partitioned=True,
+        retention_ms=24 * 3600 * 1000,
+        purpose="what detectors hand on to the rules that compare homes, by the partition it comes from",
+    ),
     TopicSpec(
         name=NOTIFICATIONS,
         partitioned=False,

@@ -28,6 +28,7 @@ from .factfeed import FactFeed
 from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
 from .metrics import Registry
+from .observing import ObservationsTopic
 from .partition import Delivery, PartitionTask, Services
 from .process import Stopping, calm_collector, die, report
 from .records import Record
@@ -115,6 +116,7 @@ class Detector:
             facts=self._facts,
             state=StateTopic(config.kafka, self._producer, self._instance),
             outlet=FindingsTopic(self._producer),
+            observations=ObservationsTopic(self._producer),
             letters=DeadLetterTopic(self._producer),
             committed=self._committed,
             owns=self._owned.__contains__,

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ..schemas.envelope import Batch, EnvelopeDecoder
 from ..schemas.findings import Finding
+from .observing import Observed
 from .records import Record
 from .refusals import RefusalLimit, refused
 
@@ -59,6 +60,8 @@ class Fold:
         """The newest event time met since this fold was made, by the producers' clocks."""
         self.unjudged: list[int] = []
         """Offsets of the newest records of the prefix that were left out of it."""
+        self.observed: list[Observed] = []
+        """What the rules that compare homes need of the records applied; whoever hands it on empties it."""
         self.usable = True
         """False once judging a record has failed half-way."""
         self._decoder = EnvelopeDecoder()
@@ -92,6 +95,7 @@ class Fold:
                 batch = self._decoder.decode(record.value)
                 if batch.first is not None:
                     findings += self.judge.batch(batch, record.append_us)
+                    self._note(record)
             except MemoryError:
                 raise  # says nothing about the record
             except Exception as error:
@@ -106,9 +110,16 @@ class Fold:
             self.last_append_us = record.append_us
         return findings
 
+    def _note(self, record: Record) -> None:
+        observations = getattr(self.judge, "observations", None)
+        if observations:
+            self.observed.append(Observed(record.offset, record.append_us, tuple(observations)))
+            observations.clear()
+
     def become(self, other: "Fold", judge: Judging | None = None) -> None:
         """Go on from another fold of the same log, with `judge` in place of its own. The limit goes on as it was."""
         self.judge = other.judge if judge is None else judge
+        self.observed += other.observed  # some of it again, which whoever reads it drops
         self.next, self.last_append_us, self.usable = other.next, other.last_append_us, True
 
     def leave_out(self, record: Record) -> None:

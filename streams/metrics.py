@@ -43,6 +43,9 @@ Name = Literal[
     "kvtrail_sink_changed_batches_total",
     "kvtrail_sink_longest_ttl_seconds",
     "kvtrail_sink_retention_alarms_total",
+    "kvtrail_fleet_observations_total",
+    "kvtrail_fleet_waiting",
+    "kvtrail_fleet_late_records_total",
     "kvtrail_notify_open_incidents",
     "kvtrail_notify_notifications_total",
     "kvtrail_notify_attempts_total",
@@ -196,6 +199,19 @@ METRICS: Mapping[Name, Metric] = {
     "kvtrail_sink_retention_alarms_total": _metric(
         "counter", "Findings RETENTION_TOO_SHORT raised.", "Raise `retention.events_days` and "
         "`retention.evidence_days`, or lower the TTL.",
+    ),
+    "kvtrail_fleet_observations_total": _metric(
+        "counter", "Observations folded by the rules that compare homes, since the state was begun.",
+        "None: see that detectors run with `fleet.enabled`.",
+    ),
+    "kvtrail_fleet_waiting": _metric(
+        "gauge", "Observations that wait until their place in the fleet's order is known.",
+        "Growing: a detector does not get on; after `fleet.patience_s` they are folded without it.",
+    ),
+    "kvtrail_fleet_late_records_total": _metric(
+        "counter", "Records whose observations came after later ones had been folded.",
+        "Rising: findings about several homes may differ from those of an offline run; raise `fleet.clock_skew_s`, or "
+        "`fleet.patience_s`.",
     ),
     "kvtrail_notify_open_incidents": _metric(
         "gauge", "Incidents that were told and still stand.", "`kvtrail notify log`, then the runbook of the cause.",

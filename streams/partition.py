@@ -25,6 +25,7 @@ from ..schemas.topics import LIFECYCLE
 from .factfeed import FactFeed
 from .fold import Fold, JudgingFailed
 from .metrics import Registry
+from .observing import Observed
 from .reader import TopicReader
 from .records import Record
 from .refusals import RefusalLimit, refused
@@ -51,6 +52,12 @@ class Outlet(Protocol):
     async def publish(self, findings: list[Finding]) -> None: ...
 
 
+class Beside(Protocol):
+    """Where observations go. Returns when all of them are acknowledged."""
+
+    async def publish(self, partition: int, observed: Sequence[Observed]) -> None: ...
+
+
 class Letters(Protocol):
     """Where dead letters go. Returns when all of them are acknowledged."""
 
@@ -65,6 +72,7 @@ class Services(Struct, frozen=True, kw_only=True):
     facts: FactFeed
     state: StateTopic
     outlet: Outlet
+    observations: Beside
     letters: Letters
     committed: Callable[[int], Awaitable[int | None]]
     owns: Callable[[int], bool]
@@ -159,9 +167,8 @@ class PartitionTask:
             if start > 0:
                 _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
         config = self._services.config
-        return Fold(
-            Judge(config.judging, config.deployment, self._services.facts.book), start, limit=await self._limit(start)
-        )
+        judge = Judge(config.judging, config.deployment, self._services.facts.book, observe=config.fleet.enabled)
+        return Fold(judge, start, limit=await self._limit(start))
 
     async def _from_snapshot(self, start: int, end: int) -> Fold | None:
         snapshot = await self._services.state.restore(self.partition)
@@ -269,10 +276,12 @@ class PartitionTask:
             await self.saving.begin(fold)
 
     async def _publish(self, findings: list[Finding]) -> None:
-        """Returns when all are acknowledged."""
-        if not findings:
-            return
-        await self._services.outlet.publish(findings)
+        """Returns when all are acknowledged, and what was observed beside them."""
+        sent = [self._services.outlet.publish(findings)] if findings else []
+        if self._fold is not None and self._fold.observed:
+            observed, self._fold.observed = self._fold.observed, []
+            sent.append(self._services.observations.publish(self.partition, observed))
+        await asyncio.gather(*sent)
         self.findings += len(findings)
         for one in findings:
             if is_own(one):
@@ -312,4 +321,6 @@ class PartitionTask:
 
     def _load(self, state: bytes) -> Judge:
         config = self._services.config
-        return Judge.load(state, config.judging, config.deployment, self._services.facts.book)
+        return Judge.load(
+            state, config.judging, config.deployment, self._services.facts.book, observe=config.fleet.enabled
+        )

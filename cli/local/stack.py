@@ -193,6 +193,8 @@ class LocalStack:
             self._worker("resolve", ["resolve"], _said_ready, hangup=True),
             self._worker("serve", ["serve"], lambda _: answers(port)),
         ]
+        if self.config.fleet.enabled:
+            workers.append(self._worker("fleet", ["fleet"], _said_ready, hangup=True))
         if self.config.notify.has_targets:
             workers.append(self._worker("notify", ["notify"], _said_ready, hangup=True))
             if self.config.heartbeat.enabled:

@@ -47,6 +47,7 @@ COMMANDS = {
     "detect": [sys.executable, "-c", WORKER],
     "sink": [sys.executable, "-c", WORKER],
     "resolve": [sys.executable, "-c", WORKER],
+    "fleet": [sys.executable, "-c", WORKER],
     "notify": [sys.executable, "-c", WORKER],
     "heartbeat": [sys.executable, "-c", WORKER],
     "serve": [sys.executable, "-c", SERVE],

@@ -17,8 +17,8 @@ from kvtrail.schemas.config import Config, load_config
 from kvtrail.streams.process import STOP_DEADLINE_S
 from kvtrail.tests.compose.project import COMPOSE, ROOT, filled, project, raw, required, text, variables
 
-WORKERS = {"init", "detector", "sink", "resolver", "notifier", "heartbeat", "serve"}
-LOCKED = ("detector", "sink", "resolver", "notifier", "heartbeat")
+WORKERS = {"init", "detector", "sink", "resolver", "fleet", "notifier", "heartbeat", "serve"}
+LOCKED = ("detector", "sink", "resolver", "fleet", "notifier", "heartbeat")
 ONE_SHOT = {"init"}
 SERVICES: dict[str, dict[str, Any]] = project()["services"]
 VOLUMES: dict[str, Any] = project()["volumes"]
