@@ -18,6 +18,7 @@ from ..producers.spool import Spool
 from ..producers.spooled import SpooledTransport
 from ..schemas.config import Config, load_config
 from ..schemas.errors import ConfigError
+from ..streams.logs import log_to_stderr
 from .screen import say
 
 
@@ -29,9 +30,11 @@ def agent(path: Path | None) -> None:
     """Publish for all engines of this host, until told to stop (SIGTERM, Ctrl-C).
 
     Engines connect to a Unix socket with kvtrail.producers.agent_client. What the broker does not take waits in the
-    spool on disk, also over a restart.
+    spool on disk, also over a restart. Logs are JSON Lines on stderr.
     """
-    asyncio.run(_serve(load_config(path)))
+    config = load_config(path)
+    log_to_stderr()
+    asyncio.run(_serve(config))
 
 
 async def _serve(config: Config) -> None:

@@ -16,6 +16,7 @@ from ..producers.publisher import LifecyclePublisher
 from ..producers.tally import TALLY, read_head, take
 from ..schemas.config import Config, load_config
 from ..schemas.errors import KvtrailError
+from .drain import drain
 from .screen import say
 
 PROBE_S = 15.0
@@ -24,6 +25,9 @@ PROBE_S = 15.0
 @click.group()
 def producers() -> None:
     """Look after publishers."""
+
+
+producers.add_command(drain)
 
 
 @producers.command()

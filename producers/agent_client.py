@@ -210,7 +210,7 @@ class AgentPublisher:
         return PublisherStats(
             node=self.node, incarnation=self._incarnation, accepted=link.sent + buffered + sum(dropped.values()),
             buffered=buffered, sent=link.sent, records=link.records, bytes=link.bytes, failures=link.failures,
-            last_error=link.last_error, dropped=dropped, refused=refused,
+            last_error=link.last_error, lag_s=link.lag_s(), dropped=dropped, refused=refused,
         )  # fmt: skip
 
     def after_fork(self) -> None:

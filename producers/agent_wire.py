@@ -60,9 +60,10 @@ class _Lane:
 
 
 class _Run:
-    __slots__ = ("data", "events", "flushes", "lane", "last", "number")
+    __slots__ = ("data", "events", "flushes", "lane", "last", "number", "since")
 
     def __init__(self, number: int, lane: _Lane, data: bytes, events: int, last: int) -> None:
+        self.since = time.monotonic()
         self.number, self.lane, self.data, self.events, self.last = number, lane, data, events, last
         self.flushes: list[Flush] = []
 
@@ -123,6 +124,11 @@ class AgentLink:
                     self.is_started = True
                 except RuntimeError:  # the system gives no more threads: the next event tries again
                     self._buffer.alarm = 1
+
+    def lag_s(self) -> float:
+        """How long the oldest run has been waiting to be safe with the agent."""
+        since = [run.since for run in list(self._runs.values())]
+        return max(0.0, time.monotonic() - min(since)) if since else 0.0
 
     def ring(self) -> None:
         """Wake the thread. Never raises."""

@@ -129,12 +129,17 @@ class LifecyclePublisher(LifecycleCalls):
             bytes=sender.bytes if sender is not None else 0,
             failures=sender.failures if sender is not None else 0,
             last_error=sender.last_error if sender is not None else "",
+            lag_s=self._lag_s(),
             dropped=dropped,
             refused=refused,
             spooled=self._spool.records if self._spool is not None else 0,
             spool_trouble=self._spool.trouble if self._spool is not None else "",
             spooled_bytes=self._spool.bytes if self._spool is not None else 0,
         )
+
+    def _lag_s(self) -> float:
+        on_disk = self._line.lag_s() if isinstance(self._line, SpooledTransport) else 0.0
+        return max(on_disk, self._sender.lag_s() if self._sender is not None else 0.0)
 
     def __enter__(self) -> Self:
         return self

@@ -86,6 +86,7 @@ class Sender:
         self._packer = Packer(node, incarnation, config, self._refused)
         self._lanes: dict[str, Lane] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._since: dict[str, float] = {}
         self._announced = False
         self._loop: Loop | None = None
         self._bell: asyncio.Event | None = None
@@ -96,6 +97,11 @@ class Sender:
         self._thread.start()
 
     # Called from any thread.
+
+    def lag_s(self) -> float:
+        """How long the oldest record has been waiting to be acknowledged, or safe on disk."""
+        since = list(self._since.values())
+        return max(0.0, time.monotonic() - min(since)) if since else 0.0
 
     def ring(self) -> None:
         """Wake the sender. Never raises."""
@@ -244,6 +250,7 @@ class Sender:
 
     async def _deliver(self, lane: Lane, packed: Packed) -> None:
         assert self._connected is not None
+        self._since[lane.home] = time.monotonic()
         await self._connected.wait()
         pause = RETRY_FIRST_S
         while True:
@@ -268,6 +275,7 @@ class Sender:
                 if self._spooled is None:
                     self._recovered()
                 break
+        del self._since[lane.home]
         self._buffer.staged -= packed.events
 
     async def _connect(self) -> None:

@@ -6,6 +6,8 @@ that was on its way when patience ended may arrive twice: event ids remove the s
 """
 
 import asyncio
+import re
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -16,6 +18,8 @@ from .transport import Line, RecordRejected, TransportError
 
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
+_BEGAN = re.compile(rb'"t0":(\d+)')
+"""When the first event of a record happened, in microseconds."""
 SYNC_S = 1.0
 """How much of the spool the loss of the host may cost, in time."""
 
@@ -40,6 +44,12 @@ class SpooledTransport:
         """Records that the other end has acknowledged."""
         self.failures = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._oldest_s: float | None = None
+
+    def lag_s(self) -> float:
+        """The age of the oldest event that waits on disk, by its own clock; 0: none waits."""
+        oldest = self._oldest_s
+        return max(0.0, time.time() - oldest) if oldest is not None and self.spool.records else 0.0
 
     async def start(self) -> None:
         """Take over what earlier processes left and begin to send it. Does not wait for the other end."""
@@ -49,6 +59,7 @@ class SpooledTransport:
         self._empty, self._nudge = asyncio.Event(), asyncio.Event()
         self.spool.adopt()
         self._stalled = self.spool.records > 0
+        self._note_oldest()
         self._tasks = [asyncio.create_task(self._drain()), asyncio.create_task(self._sync())]
 
     async def send(self, home: str, record: bytes, first: int, last: int) -> None:
@@ -73,6 +84,15 @@ class SpooledTransport:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(0.05, max(0.0, end - clock()))):
                     await self._empty.wait()
+
+    async def emptied(self, timeout_s: float) -> bool:
+        """Wait until nothing is left on disk, whatever goes wrong meanwhile; False when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def stop(self) -> None:
         """Stop sending; what is in the spool stays there for the next process."""
@@ -123,6 +143,7 @@ class SpooledTransport:
                 await asyncio.sleep(RETRY_CAP_S)
                 continue
             if frames:
+                self._note_oldest(frames[0])
                 await asyncio.gather(*map(self._deliver, frames))
                 self.spool.passed(frames)
                 continue
@@ -130,6 +151,10 @@ class SpooledTransport:
             self._empty.set()
             self._work.clear()
             await self._work.wait()
+
+    def _note_oldest(self, frame: Frame | None = None) -> None:
+        found = _BEGAN.search(frame.record) if frame is not None else None
+        self._oldest_s = int(found[1]) / 1e6 if found is not None else time.time()
 
     async def _deliver(self, frame: Frame) -> None:
         async def attempt() -> None:

@@ -15,6 +15,7 @@ class PublisherStats:
     event can hold, which got no sequence number. `records`, `bytes`: acknowledged. `failures`: attempts that were
     not; `last_error`: the last one's reason, empty again after an outage. Drops for `full` and `rejected` show as
     gaps of their lanes. `spool_trouble`: why the spool takes no more (`spool_full`, `disk_full`, `disk_error`).
+    `lag_s`: how long the oldest record has been waiting to be acknowledged; with a spool, by the other end.
     """
 
     node: str
@@ -29,6 +30,7 @@ class PublisherStats:
     spooled: int = 0
     spooled_bytes: int = 0
     spool_trouble: str = ""
+    lag_s: float = 0.0
     dropped: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
 
@@ -36,3 +38,33 @@ class PublisherStats:
     def lost(self) -> int:
         """All drops, whatever the reason."""
         return sum(self.dropped.values())
+
+
+def metrics(stats: PublisherStats) -> str:
+    """A snapshot in Prometheus' text format, for an engine that has a page of its own to put it on."""
+    node = stats.node.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    lines = []
+    for name, kind, text, values in (
+        ("accepted_events_total", "counter", "Events accepted.", {"": stats.accepted}),
+        ("buffered_events", "gauge", "Events in the engine's process.", {"": stats.buffered}),
+        ("sent_events_total", "counter", "Events acknowledged, or safe on disk.", {"": stats.sent}),
+        ("sent_bytes_total", "counter", "Bytes of those records.", {"": stats.bytes}),
+        ("failures_total", "counter", "Attempts that were not acknowledged.", {"": stats.failures}),
+        ("spooled_records", "gauge", "Records that wait on disk.", {"": stats.spooled}),
+        ("spooled_bytes", "gauge", "Bytes on disk.", {"": stats.spooled_bytes}),
+        ("lag_seconds", "gauge", "How long the oldest record has been waiting.", {"": round(stats.lag_s, 3)}),
+        ("dropped_events_total", "counter", "Events lost, by reason.", _labelled("reason", stats.dropped)),
+        (
+            "refused_calls_total",
+            "counter",
+            "Calls that no event can hold, by field.",
+            _labelled("field", stats.refused),
+        ),
+    ):
+        lines.append(f"# HELP kvtrail_publisher_{name} {text}\n# TYPE kvtrail_publisher_{name} {kind}\n")
+        lines += [f'kvtrail_publisher_{name}{{node="{node}"{label}}} {value}\n' for label, value in values.items()]
+    return "".join(lines)
+
+
+def _labelled(label: str, counts: Mapping[str, int]) -> dict[str, float]:
+    return {f',{label}="{name}"': count for name, count in counts.items()}

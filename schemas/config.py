@@ -87,6 +87,14 @@ class ClickHouseConfig(Section):
     password_file: Path | None = None
 
 
+def _none(value: object) -> object:
+    """The environment's empty text is no path: `Path("")` would be the working directory."""
+    return None if value == "" else value
+
+
+Place = Annotated[Path | None, BeforeValidator(_none)]
+
+
 class PublisherConfig(Section):
     """Limits of the publisher inside an engine. `max_events` bounds the buffer, `linger_s` the time to a record.
     `spool_directory`: where records wait, up to `spool_bytes`, when the broker has not answered for `spool_after_s`;
@@ -98,7 +106,7 @@ class PublisherConfig(Section):
     linger_s: float = Field(0.2, ge=0, le=10)
     close_s: float = Field(5.0, ge=0)
     slots: int = Field(8, ge=1, le=256)
-    spool_directory: Path | None = None
+    spool_directory: Place = None
     spool_bytes: int = Field(1024**3, ge=64 * 1024)
     spool_after_s: float = Field(1.0, gt=0, le=60)
 
@@ -132,7 +140,7 @@ class AgentConfig(Section):
     root and `users` may publish, and with `group` also whoever that group's rights let open the socket.
     `metrics`: `host:port` of Prometheus metrics and a health snapshot; empty: none."""
 
-    socket: Path | None = None
+    socket: Place = None
     group: str = ""
     users: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
     metrics: str = Field("", pattern=r"^$|^[^:/\s]+:[0-9]{1,5}$")

@@ -358,6 +358,8 @@ def test_metrics_and_health_tell_what_waits(tmp_path: Path) -> None:
             status, body = await ask(port, "/health")
             assert status == "200" and json.loads(body)["status"] == "degraded"
             assert json.loads(body)["engines"] == 1 and json.loads(body)["spooled_records"] >= 1
+            while json.loads((await ask(port, "/health"))[1])["lag_s"] < 0.05:  # it grows
+                await asyncio.sleep(0.01)
             memory.down = False
             while json.loads((await ask(port, "/health"))[1])["status"] != "ok":  # another loop's state
                 await asyncio.sleep(0.01)
@@ -365,6 +367,7 @@ def test_metrics_and_health_tell_what_waits(tmp_path: Path) -> None:
         values = dict(line.split() for line in body.splitlines() if not line.startswith("#"))
         assert status == "200" and values["kvtrail_agent_events_total"] == "2"
         assert values["kvtrail_agent_spooled_records"] == "0" and values["kvtrail_agent_broker_up"] == "1"
+        assert values["kvtrail_agent_lag_seconds"] == "0.0"
         assert (await ask(port, "/secret"))[0] == "404"
         server.close()
         stop.set()

@@ -8,6 +8,7 @@ import pytest
 from kvtrail.producers.incarnation import new_incarnation
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.producers.stats import metrics
 from kvtrail.producers.transport import RecordRejected
 from kvtrail.schemas.config import PublisherConfig
 from kvtrail.schemas.errors import ConfigError
@@ -334,3 +335,15 @@ def test_incarnations_sort_by_time_and_differ() -> None:
     made = [new_incarnation() for _ in range(50)]
     assert len(set(made)) == 50
     assert [name[:11] for name in made] == sorted(name[:11] for name in made)
+
+
+def test_a_snapshot_can_be_put_on_a_page_for_prometheus(memory: MemoryTransport) -> None:
+    publisher = LifecyclePublisher('gpu-1 "a"', memory)
+    publisher.hit("k", TENANT, store="kv", tier="gpu")
+    publisher.hit("k", TENANT, store="kv", tier="gpu", colour="blue")  # type: ignore[call-arg]  # refused
+    assert publisher.flush()
+    text = metrics(publisher.stats())
+    assert 'kvtrail_publisher_sent_events_total{node="gpu-1 \\"a\\""} 2\n' in text
+    assert 'kvtrail_publisher_refused_calls_total{node="gpu-1 \\"a\\"",field="hit.arguments"} 1\n' in text
+    assert all(line.startswith(("# ", "kvtrail_publisher_")) for line in text.splitlines())
+    publisher.close()
