@@ -27,6 +27,7 @@ _PROBES: dict[Isolation, Result] = {
     Isolation.INCONCLUSIVE: "inconclusive",
 }
 SENT_S = 10.0
+_LONGEST = 1000
 
 
 class Subject(Struct, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ def record_diff(publisher: LifecyclePublisher, made: Made, told: Told, subject: 
         owner=(named.owner if named is not None else "") or subject.owner,
         expected=f"{diff.agreed} {diff.basis}, as without reuse" if diff.basis is not None else "",
         observed="" if diff.basis is None else "equal" if diff.position is None else f"parts at {diff.position}",
-        detail=f"{told.headline}. {' '.join(told.happened)}"[:2000],
+        detail=_brief(told, 1 if diff.basis is not None else 0),
         reused_tokens=diff.reused_tokens,
         first_divergence=diff.position if diff.basis != "text" else None,
         identity=Identity(tenant_id=subject.tenant) if subject.tenant else None,
@@ -74,7 +75,7 @@ def record_probe(publisher: LifecyclePublisher, probe: Probe, told: Told, subjec
         owner=subject.owner,
         expected="any" if probe.policy == "shared" else "0 hits of the other tenant",
         observed=f"{probe.cross_hits} hits of the other tenant in {probe.pairs} pairs",
-        detail=f"{told.headline}. {' '.join(told.happened)}"[:2000],
+        detail=_brief(told, 1 if probe.timing is not None else 0),
         reused_tokens=probe.cross_tokens,
         identity=Identity(tenant_id=other.name),
         request_id=subject.request_id,
@@ -97,6 +98,11 @@ def sent(publisher: LifecyclePublisher, timeout_s: float = SENT_S) -> None:
         field="kafka.bootstrap",
         remedy="Check that the broker is up, or use --no-publish.",
     )
+
+
+def _brief(told: Told, sentence: int) -> str:
+    """The headline and the sentence with the numbers: what stands beside other rows."""
+    return f"{told.headline}. {told.happened[sentence]}"[:_LONGEST]
 
 
 def _tier(reported: str, given: Tier) -> Tier:
