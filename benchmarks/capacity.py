@@ -81,7 +81,8 @@ def needs(fleet: Fleet, cost: Costs) -> Needs:
     return Needs(
         rate=rate, peak_rate=peak, detectors=detectors, sinks=sinks, store_cores=cores(cost.store),
         broker_cores=cores(cost.broker * fleet.replication), partitions=2 ** math.ceil(math.log2(least)),
-        detector_mb=entries * ENTRY_BYTES / detectors / 1e6, kafka_mb_s=peak * cost.kafka_bytes * fleet.replication / 1e6,
+        detector_mb=entries * ENTRY_BYTES / detectors / 1e6,
+        kafka_mb_s=peak * cost.kafka_bytes * fleet.replication / 1e6,
         kafka_tb=rate * cost.kafka_bytes * fleet.replication * fleet.kafka_days * DAY_S / 1e12,
         store_gb_day=rate * cost.store_bytes * DAY_S / 1e9,
     )  # fmt: skip

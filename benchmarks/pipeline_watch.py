@@ -19,7 +19,7 @@ from .feed import Fed
 from .rig import READY_S, Rig
 from .traffic import Expected, Revision
 
-LOOK_S = 0.1
+LOOK_S = 0.25
 STUCK_S = 120.0
 
 
@@ -99,7 +99,7 @@ class Latency:
         """Until `stop`."""
         while not self._stopping:
             await asyncio.to_thread(self._take)
-            await asyncio.sleep(LOOK_S / 2)
+            await asyncio.sleep(LOOK_S / 5)
 
     async def stop(self, looking: "asyncio.Task[None]") -> None:
         """One last look."""
