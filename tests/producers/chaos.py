@@ -7,6 +7,7 @@ status 1 when they differ.
 """
 
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from .reading import decode
 from .test_kills import Life, account, live
 
 TRANSPORTS = ("process", "agent")
+LAST_LIVES = 20
 
 
 @click.command()
@@ -37,15 +39,15 @@ def account_for(kills: int, seed: int, longest: float = 0.6, transports: Sequenc
 
 
 def _account(transport: str, kills: int, chance: random.Random, longest: float) -> int:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        run = _in_process if transport == "process" else _through_agent
-        lives, what, left = run(folder, kills, chance, longest)
-        try:
-            found = account(decode((folder / "history.jsonl").read_bytes().splitlines()), lives)
-        except AssertionError as error:
-            click.echo(f"{what}: the account does not add up: {error}", err=True)
-            return 1
+    folder = Path(tempfile.mkdtemp(prefix=f"kvtrail-chaos-{transport}-"))
+    run = _in_process if transport == "process" else _through_agent
+    lives, what, left = run(folder, kills, chance, longest)
+    try:
+        found = account(decode((folder / "history.jsonl").read_bytes().splitlines()), lives)
+    except AssertionError as error:
+        click.echo(f"{what}, folders left {left}: the account does not add up: {error}; kept: {folder}", err=True)
+        return 1
+    shutil.rmtree(folder)
     click.echo(
         f"{what}: accepted {found.accepted}, received {found.received}, declared missing {found.missing}, "
         f"lost {found.lost}, out of order 0, folders left {left}"
@@ -59,7 +61,10 @@ def _in_process(folder: Path, kills: int, chance: random.Random, longest: float)
         away.touch() if chance.random() < 0.5 else away.unlink(missing_ok=True)
         lives.append(live(folder, number, calls=10_000_000, after_s=chance.uniform(0.0, longest)))
     away.unlink(missing_ok=True)
-    lives.append(live(folder, kills, calls=100, after_s=None))
+    for number in range(kills, kills + LAST_LIVES):  # each sends for twenty seconds at most when it closes
+        lives.append(live(folder, number, calls=100, after_s=None))
+        if not list((folder / "spool").glob("*/*")):
+            break
     return lives, f"in process, {kills} kills", len(list((folder / "spool").glob("*/*")))
 
 
