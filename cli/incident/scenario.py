@@ -6,6 +6,7 @@ from ...cache_node.entry_store import EntryStore
 from ...cache_node.keys import KeyFunction, name_and_model, prefix_key
 from ...cache_node.model import LanguageModel
 from ...cache_node.node import CacheNode
+from ...cache_node.node_canary import NodeCanary
 from ...cache_node.prefix import Prefix
 from ...producers.facts import epoch_bumped
 from ...producers.publisher import LifecyclePublisher
@@ -23,12 +24,15 @@ def play(
     *,
     run: str,
     steps: Sequence[Step] = STEPS,
+    canary: NodeCanary | None = None,
 ) -> Iterator[Played]:
     """Each request in turn, as it went. `run` makes request ids unique; `publish_fact` returns once the fact is out.
 
+    With `canary` every answer is checked for its tenant's marker, and shown without it.
+
     The epoch is bumped before the first request that carries it: the fact is out before any prompt changes.
     """
-    node = CacheNode(model, store, publisher, name_and_model)
+    node = CacheNode(model, store, publisher, name_and_model, canary=canary)
     epoch = ""
     for number, step in enumerate(steps, 1):
         if step.epoch != epoch:
