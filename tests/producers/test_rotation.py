@@ -16,7 +16,7 @@ TEXT = "Refunds within 30 days."
 def key(secret: bytes, secret_id: str, text: str = TEXT) -> PrefixKey:
     deployment = Deployment("smol", "a" * 64, "float16", "smol", secret=secret, secret_id=secret_id)
     return deployment.prefix_key(
-        tenant_id="northwind", template_id="support_v7", rendered_template=text, token_ids=text.encode()
+        tenant_id="northwind", template_id="support_v7", rendered_template=text, token_ids=list(text.encode())
     )
 
 
