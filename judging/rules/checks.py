@@ -34,13 +34,13 @@ CheckRule = Callable[[CheckCase], Verdict]
 
 
 def canary(case: CheckCase) -> Verdict:
-    """The answer shows a marker that is not this tenant's."""
+    """The answer shows a marker that is not this tenant's: made under the fleet's secret, it can only be another's."""
     shown, expected = case.check.observed, case.check.expected or case.context.identities.tenant(case.who.identity)
-    another = bool(shown) and shown != expected
+    named = bool(shown) and shown != expected
     return Verdict(
         cause="CANARY_MISMATCH",
-        severity=Severity.CRITICAL if another or case.crossed else Severity.HIGH,
-        title="an answer shows another tenant's canary" if another else "an answer shows a canary that is not its own",
+        severity=Severity.CRITICAL,
+        title="an answer shows another tenant's canary" if named else "an answer shows a canary that is not its own",
         differing=case.comparison.differing,
     )
 

@@ -43,7 +43,7 @@ class Rule:
     negative: tuple[str, ...] = ()
 
 
-_INFO, _LOW, _MEDIUM, _HIGH = Severity.INFO, Severity.LOW, Severity.MEDIUM, Severity.HIGH
+_INFO, _LOW, _MEDIUM, _HIGH, _CRITICAL = Severity
 _KEY = "Add the differing dimensions to the store key; PrefixKey.fingerprint() covers all of them."
 _DROP = "Invalidate the entry, and every other entry with the same cause."
 
@@ -281,9 +281,9 @@ _ALL = (
         "Verdicts in between rest on what was known then.", "Judge the named range again.",
     ),
     _rule(
-        "CANARY_MISMATCH", "checks", _HIGH, "An answer shows a canary that is not the requester's",
-        "The marker sits inside the cached prefix, so whoever's marker is shown, their prefix was read. Critical where "
-        "it is another tenant's.",
+        "CANARY_MISMATCH", "checks", _CRITICAL, "An answer shows a canary that is not the requester's",
+        "The marker sits inside the cached prefix, so whoever's marker is shown, their prefix was read. Markers are "
+        "made under a secret: nobody shows another's by chance.",
         "See which entry it was: `kvtrail investigate REQUEST`.", _DROP,
         "If the entry's history looks right, the markers or their secret are mixed up: check the assembler.",
     ),
