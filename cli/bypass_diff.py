@@ -53,6 +53,7 @@ EXITS = {Outcome.NOT_IMPLICATED: 0, Outcome.IMPLICATED: GUILTY, Outcome.INCONCLU
 @click.option("--reuses", default=2, show_default=True, type=click.IntRange(1, 20), help="Runs with reuse.")
 @click.option("--warm", is_flag=True, help="Send it once before, to make an entry: tests restoring alone.")
 @click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(1, 4096), help="Longest answer.")
+@click.option("--block-size", default=0, type=click.IntRange(0), help="Tokens in a block of the engine's cache.")
 @click.option("--deadline", default=300.0, show_default=True, help="Seconds for everything, waiting included.")
 @click.option("--api-key-env", metavar="NAME", help="The variable that holds the key. Default: ENDPOINT_API_KEY.")
 @click.option("--api-key-file", type=_FILE, help="The file that holds the key.")
@@ -72,7 +73,7 @@ EXITS = {Outcome.NOT_IMPLICATED: 0, Outcome.IMPLICATED: GUILTY, Outcome.INCONCLU
 def bypass_diff(
     url: str, form: str, ca_file: Path | None, timeout: float, as_json: bool, publish: bool | None, store: str,
     path: Path | None, body: Any, model: str, system: Any, question: str, bypass_name: str, controls: int, reuses: int,
-    warm: bool, max_tokens: int, deadline: float, api_key_env: str | None, api_key_file: Path | None,
+    warm: bool, max_tokens: int, block_size: int, deadline: float, api_key_env: str | None, api_key_file: Path | None,
     headers: tuple[str, ...], about: str, key: str, tier: str, owner: str, tenant: str,
 ) -> None:  # fmt: skip
     """Ask the endpoint at URL the same with reuse and with a genuine bypass, at temperature 0, and compare.
@@ -101,7 +102,9 @@ def bypass_diff(
             click.echo("stopped: no verdict", err=True)
             sys.exit(INTERRUPTED)
         authority, address = endpoint.authority, endpoint.url
-    told = tell_diff(made, bypass=target.bypass, hidden=wire.hidden, declines=wire.declines)
+    told = tell_diff(
+        made, bypass=target.bypass, hidden=wire.hidden, declines=wire.declines, block=block_size
+    )  # fmt: skip
     subject = Subject(
         request_id=about, key=key, store=store or authority, tier=cast(Tier, tier), owner=owner, tenant=tenant
     )

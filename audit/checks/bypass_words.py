@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from ..wording import name, person_key
 from .answers import Trouble
 from .bypass import Made
 from .bypass_verdict import Diff, Outcome, Reason
@@ -86,8 +87,8 @@ _HEADLINES = {
 }
 
 
-def tell_diff(made: Made, *, bypass: str, hidden: str, declines: str) -> Told:
-    """The words of a bypass diff."""
+def tell_diff(made: Made, *, bypass: str, hidden: str, declines: str, block: int = 0) -> Told:
+    """The words of a bypass diff. `block`: tokens in a block of the engine's cache, 0 where that is not known."""
     diff = made.diff
     if isinstance(diff.reason, Trouble):
         return Told(headline=f"inconclusive: {plain(diff.reason)}", happened=(made.trouble,))
@@ -95,7 +96,10 @@ def tell_diff(made: Made, *, bypass: str, hidden: str, declines: str) -> Told:
     happened = [said.format(declines=declines)]
     if diff.basis is not None:
         happened.append(_compared(diff))
-        happened.append(_reuse(diff, bypass))
+        happened.append(_reuse(diff, bypass, block))
+        happened += [
+            f"The entry: key {person_key(key)} in store {name(store, 'unnamed')}." for key, store in _used(made)
+        ]
     if diff.outcome is Outcome.NOT_IMPLICATED:
         happened.append("This holds for the entry that is served to this request now, not for one that has gone.")
         if made.runs.warmed:
@@ -125,10 +129,16 @@ def _compared(diff: Diff) -> str:
     return told + "."
 
 
-def _reuse(diff: Diff, bypass: str) -> str:
+def _used(made: Made) -> list[tuple[str, str]]:
+    """Keys and stores of what was reused, where the endpoint names them."""
+    return list(dict.fromkeys((one.key, one.store) for one in made.runs.reuse if one.key and one.cached_tokens))
+
+
+def _reuse(diff: Diff, bypass: str, block: int) -> str:
     reused = "an unknown number of" if diff.reused_tokens is None else str(diff.reused_tokens)
     without = "an unknown number" if diff.bypass_tokens is None else str(diff.bypass_tokens)
-    return f"Reported as reused: {reused} tokens with reuse, {without} without. Bypass: {bypass}."
+    blocks = f" ({diff.reused_tokens // block} blocks of {block})" if block and diff.reused_tokens else ""
+    return f"Reported as reused: {reused} tokens{blocks} with reuse, {without} without. Bypass: {bypass}."
 
 
 def plain(reason: str) -> str:

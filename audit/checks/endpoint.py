@@ -25,6 +25,7 @@ LARGEST = 8 << 20
 """Bytes of one answer."""
 BUSY = frozenset({408, 425, 429, 503, 529})
 _LONGEST_PAUSE_S = 60.0
+_KEPT_S = 2.0  # servers close idle connections after five seconds or so: a request must not meet that
 
 
 class Clock:
@@ -76,6 +77,7 @@ class Endpoint:
                 **headers,
             },
             verify=trust,
+            limits=httpx.Limits(keepalive_expiry=_KEPT_S),
             follow_redirects=False,
             trust_env=not _is_local(self.url),
         )

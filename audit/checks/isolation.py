@@ -85,6 +85,8 @@ class Prober:
                 tell(f"pair {number} of {pairs}")
                 made.append(self._pair(cross_first=number % 2 == 1))
         except NoAnswer as error:
+            if self._clock.wait(0):
+                return Probed(probe=_cut_short(made, policy), pairs=tuple(made), stopped=True)
             return Probed(probe=no_verdict(error.trouble, policy, len(made)), pairs=tuple(made), trouble=str(error))
         except Stopped:
             return Probed(probe=_cut_short(made, policy), pairs=tuple(made), stopped=True)

@@ -173,6 +173,15 @@ def test_a_verdict_is_shown_though_it_cannot_be_recorded(stub: Stub, environ: di
     assert "NOT recorded: kafka.bootstrap: was not there." in result.stdout
 
 
+def test_blocks_and_keys_are_told_where_they_are_known(stub: Stub, environ: dict[str, str]) -> None:
+    somebody_asked(stub, FORMS["node"], 14, KEY)
+    result = run(environ, "bypass-diff", stub.url, "--form", "node", "--model", "m", "--system",
+                 f"{environ['FOLDER']}/system.txt", "--question", QUESTION, "--block-size", "16",
+                 "--header", "X-Node=text:1")  # fmt: skip
+    assert "Reported as reused: 64 tokens (4 blocks of 16) with reuse, 0 without." in result.stdout
+    assert "The entry: key support_v7:m1 in store nvme-cache." in result.stdout
+
+
 def test_a_request_as_it_was_sent(stub: Stub, environ: dict[str, str]) -> None:
     body = {
         "model": "m", "temperature": 0.7, "stream": True, "stream_options": {"include_usage": True}, "n": 3,

@@ -65,10 +65,18 @@ def diff(stub: Stub, form: Form, **options: Any) -> Made:
         return run_bypass_diff(target, **options)
 
 
-def probe(stub: Stub, form: Form, *, policy: Policy = "partitioned", pairs: int = 2, **reach: Any) -> Probed:
+def probe(
+    stub: Stub,
+    form: Form,
+    *,
+    policy: Policy = "partitioned",
+    pairs: int = 2,
+    clock: Clock | None = None,
+    **reach: Any,
+) -> Probed:
     """An isolation probe by two tenants with keys of their own."""
     tenants = [Tenant(name=name, headers=form.headers(f"{name}-key")) for name in ("northwind", "contoso")]
-    clock = Patience()
+    clock = clock or Patience()
     with Endpoint(
         stub.url, form.path, headers={}, purpose="test", clock=clock, **{"timeout_s": 20.0, **reach}
     ) as there:

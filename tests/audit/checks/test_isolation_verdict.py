@@ -8,6 +8,9 @@ from kvtrail.audit.checks.isolation_verdict import Isolation, Pair, Why, judge_i
 from kvtrail.audit.checks.isolation_words import tell_probe
 from kvtrail.audit.checks.permutation import faster_by_chance, median
 
+from .asking import FORMS, Patience, probe
+from .stub import Behaviour, Stub
+
 FIRST, REPEAT, CROSS, COLD = 0.100, 0.010, 0.100, 0.100
 
 
@@ -83,3 +86,25 @@ def test_every_reason_has_words() -> None:
 
         words = tell_probe(replace(told, why=why, isolation=Isolation.INCONCLUSIVE), trouble="", hidden="Turn it on.")
         assert words.happened and words.steps and "{" not in words.steps[0]
+
+
+def test_a_probe_that_is_stopped_keeps_a_hit_it_has_seen_and_nothing_else(stub: Stub) -> None:
+    class Stopping(Patience):
+        def __init__(self, after: int) -> None:
+            super().__init__()
+            self.after = after
+
+        def wait(self, seconds: float) -> bool:
+            super().wait(seconds)
+            return len(self.waited) > self.after
+
+    for behaviour, after, isolation, why in (
+        (Behaviour(), 5, "inconclusive", "stopped"),
+        (Behaviour(shares_across_tenants=True), 5, "broken", "reported_hit"),
+        (Behaviour(shares_across_tenants=True), 2, "inconclusive", "stopped"),
+        (Behaviour(status=429, after=2, retry_after="1"), 2, "inconclusive", "stopped"),
+    ):
+        stub.become(behaviour)
+        told = probe(stub, FORMS["vllm"], clock=Stopping(after))
+        assert told.stopped
+        assert (told.probe.isolation, told.probe.why) == (isolation, why)
