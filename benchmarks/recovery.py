@@ -44,7 +44,7 @@ from .rig import Rig, used
 from .traffic import topic_records
 
 BUDGET_S = 60.0
-DEADLINE_S = 240.0
+DEADLINE_S = 600.0
 HOME = "n:n1"
 BEGIN_US = 1_700_000_000_000_000
 PROBES = 20
