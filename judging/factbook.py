@@ -53,12 +53,12 @@ class FactBook:
 
     def add(self, fact: Fact, append_us: int) -> bool:
         """Take one fact, appended to the log at `append_us`. False when its id is known already."""
+        body = fact.body
+        if isinstance(body, Tick):
+            return True  # says nothing but the time, and there is no end of them
         if fact.id in self._ids:
             return False
         self._ids.add(fact.id)
-        body = fact.body
-        if isinstance(body, Tick):
-            return True
         arrival = len(self._ids)
         insort(self._log, (append_us, arrival, fact), key=itemgetter(0, 1))
         name = _NAMES.get(type(body))

@@ -18,6 +18,10 @@ class Findings:
         self.deployment, self.identities = deployment, identities
         self._wires: dict[tuple[int, int, Packed, str | None], dict[str, str]] = {}
 
+    def forget(self) -> None:
+        """Numbers of identities may be given again."""
+        self._wires.clear()
+
     def about_event(
         self, event: Event, verdict: Verdict, who: Who, row: Row | None, *, complete: bool, reused: int = 0
     ) -> Finding:

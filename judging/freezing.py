@@ -21,7 +21,7 @@ from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row
 if TYPE_CHECKING:
     from .judge import Judge
 
-VERSION = 3
+VERSION = 4
 _CHUNK = 20_000
 _LOW = (1 << 64) - 1
 _encode = msgspec.msgpack.encode
@@ -39,7 +39,9 @@ class Frozen:
         self._homes = [_FrozenHome(home) for home in judge.homes.values()]
         self._rest = {
             "coverage": [comparator.compared, dict(comparator.covered)],
-            "lanes": [_lane(lane) for lane in judge.lanes],
+            "lanes": [[index, *_lane(lane)] for index, lane in judge.lanes.items()],
+            "next_lane": judge.next_lane,
+            "swept": judge.aging.swept,
             "position": judge.position,
             "counts": dict(judge.counts),
             "stream": [stream.newest_us, stream.facts_until_us, list(stream.stated.items())],
@@ -103,6 +105,7 @@ class _FrozenHome:
                 for request, parts in home.requests.items()
             ],
             "born_empty": home.born_empty,
+            "heard_us": home.heard_us,
         }
 
     def encode(self) -> dict[str, Any]:
@@ -157,7 +160,7 @@ def split(order: int) -> tuple[int, int]:
 def _lane(lane: Lane) -> list[Any]:
     return [
         lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, *split(lane.blind_from),
-        lane.gap_us, list(lane.lost), [list(run) for run in lane.runs],
+        lane.gap_us, lane.heard_us, list(lane.lost), [list(run) for run in lane.runs],
     ]  # fmt: skip
 
 

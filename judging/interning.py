@@ -5,15 +5,19 @@ holds the number of the shared part, and its own digests packed; comparisons of 
 """
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from operator import itemgetter
 from sys import intern
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from ..schemas.digests import canonical_json
 from ..schemas.identity import DIMENSIONS, Identity
+
+if TYPE_CHECKING:
+    from .comparison import Comparator
 
 UNKNOWN = -1
 _OBJECTS_KEPT = 4_096
@@ -66,7 +70,8 @@ NOBODY = Who(UNKNOWN, 0, b"")
 
 
 class Identities:
-    """Numbers shared parts by value. Numbers are dense and never reused, so that a snapshot can list them."""
+    """Numbers shared parts by value. Numbers are dense, so that a snapshot can list them; one that nothing refers to
+    any more is given again, and is an empty part until then."""
 
     def __init__(self) -> None:
         self.values: list[tuple[str | None, ...]] = []
@@ -75,10 +80,11 @@ class Identities:
         self.known: list[int] = []
         """Bits of the places whose values are known."""
         self.activated: list[bool] = []
-        self._digests: list[bytes] = []
+        self._digests: dict[int, bytes] = {}
         self._masks: dict[int, int] = {}
         self._made: dict[int, Identity] = {}
         self._by_value: dict[tuple[str | None, ...], int] = {}
+        self._free: list[int] = []
         self._by_object: dict[int, tuple[Identity, Who]] = {}
         self._by_object_before: dict[int, tuple[Identity, Who]] = {}
 
@@ -104,19 +110,58 @@ class Identities:
         self._by_object[id(identity)] = (identity, who)
         return who
 
+    def restore(self, parts: Iterable[tuple[str | None, ...]]) -> None:
+        """The shared parts of a snapshot, under the numbers that they had."""
+        for shared in parts:
+            number = len(self.values)
+            self._extend()
+            if shared:
+                self._set(number, tuple(None if value is None else intern(value) for value in shared))
+            else:
+                self._free.insert(0, number)
+
     def number(self, shared: tuple[str | None, ...]) -> int:
         """The number of a shared part: its values in the order of `SHARED`."""
         number = self._by_value.get(shared)
-        if number is None:
+        if number is None and self._free:
+            number = self._free.pop()
+            self._set(number, tuple(None if value is None else intern(value) for value in shared))
+        elif number is None:
             # A decoder makes new strings for every identity; equal ones are kept once.
             shared = tuple(None if value is None else intern(value) for value in shared)
-            number = self._by_value[shared] = len(self.values)
-            self.values.append(shared)
-            self.tenants.append(shared[_TENANT] or "")
-            self.domains.append(shared[_DOMAIN] or "")
-            self.known.append(sum(1 << place for place, value in enumerate(shared) if value is not None))
-            self.activated.append(shared[_ADAPTER_KIND] == "activated")
+            number = len(self.values)
+            self._extend()
+            self._set(number, shared)
         return number
+
+    def _extend(self) -> None:
+        self.values.append(())
+        self.tenants.append("")
+        self.domains.append("")
+        self.known.append(0)
+        self.activated.append(False)
+
+    def _set(self, number: int, shared: tuple[str | None, ...]) -> None:
+        self._by_value[shared] = number
+        self.values[number] = shared
+        self.tenants[number] = shared[_TENANT] or ""
+        self.domains[number] = shared[_DOMAIN] or ""
+        self.known[number] = sum(1 << place for place, value in enumerate(shared) if value is not None)
+        self.activated[number] = shared[_ADAPTER_KIND] == "activated"
+
+    def free(self, used: set[int], comparator: "Comparator") -> None:
+        """Numbers that nothing refers to any more may be given again."""
+        self._free = [number for number in range(len(self.values) - 1, -1, -1) if number not in used]
+        if not self._free:
+            return
+        for number in self._free:
+            self._by_value.pop(self.values[number], None)
+            self.values[number] = ()
+        comparator.forget()
+        self._digests.clear()
+        self._made.clear()
+        self._by_object.clear()
+        self._by_object_before.clear()
 
     def get(self, number: int) -> Identity:
         """A shared part as an identity; its own digests and its principal are unknown there."""
@@ -130,10 +175,10 @@ class Identities:
 
     def digest(self, number: int) -> bytes:
         """SHA-256 over a shared part: the same in every judge."""
-        while len(self._digests) <= number:
-            canonical = canonical_json(self.values[len(self._digests)])
-            self._digests.append(hashlib.sha256(canonical).digest())
-        return self._digests[number]
+        found = self._digests.get(number)
+        if found is None:
+            found = self._digests[number] = hashlib.sha256(canonical_json(self.values[number])).digest()
+        return found
 
     def tenant(self, number: int) -> str:
         """The tenant, empty where the identity is unknown."""

@@ -9,6 +9,7 @@ from ..schemas.envelope import Batch
 from ..schemas.events import Check, Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
 from ..schemas.findings import Finding, finding_id
 from ..schemas.identity import Identity
+from .aging import Aging
 from .checking import Checks
 from .comparison import Comparator
 from .express import Express
@@ -52,7 +53,8 @@ class Judge:
             horizon_us=round(settings.horizon_s * 1e6),
         )
         self.homes: dict[str, Home] = {}
-        self.lanes: list[Lane] = []
+        self.lanes: dict[int, Lane] = {}
+        self.next_lane = 0
         self.position = 0
         self.counts: dict[str, int] = {}
         self._numbers: dict[int, int] = {}
@@ -63,6 +65,7 @@ class Judge:
         self.observations: list[Observation] | None = [] if observe else None
         self.trial = Trial(self.context, self.findings, self.revisions, self.observations)
         self.checks = Checks(self.trial)
+        self.aging = Aging(self)
         self._handlers: dict[type, Callable[[Home, Held, bool], None]] = {
             Create: self._create,
             Hit: self._hit,
@@ -82,7 +85,10 @@ class Judge:
         self.stream.facts(append_us)
         if batch.node == RESOLVER and all(type(event.body) is Resolve for event in batch.events):
             return self._resolutions(batch)
+        if self.aging.due(append_us):
+            self.aging.sweep(append_us)
         home, lane = self.open(batch)
+        home.heard_us = lane.heard_us = append_us
         express = self._express.get(lane.index)
         if express is None:
             express = self._express[lane.index] = Express(self, home, lane)
@@ -128,10 +134,16 @@ class Judge:
         if home is None:
             home = self.homes[batch.home] = Home(batch.home, self.identities, self.context.skew_us)
         time_us = batch.events[0].time_us if batch.events else self.stream.newest_us
-        lane, new = home.lane(len(self.lanes), batch.node, batch.incarnation, time_us, self.context.skew_us)
+        lane, new = home.lane(self.next_lane, batch.node, batch.incarnation, time_us, self.context.skew_us)
         if new:
-            self.lanes.append(lane)
+            self.lanes[lane.index] = lane
+            self.next_lane += 1
         return home, lane
+
+    def forget_lane(self, lane: Lane) -> None:
+        """Nothing refers to this lane, and nothing more is expected of it."""
+        for table in (self.lanes, self._express, self.stream.stated):
+            table.pop(lane.index, None)
 
     def small(self, number: int) -> int:
         """The same number, one object for each of the common ones: sizes repeat over a million rows."""

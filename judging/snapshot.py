@@ -43,22 +43,21 @@ def restore(judge: "Judge", raw: bytes) -> "Judge":
 
 
 def _restore(judge: "Judge", state: Any) -> None:
-    for shared in state["identities"]:
-        judge.identities.number(tuple(shared))
+    judge.identities.restore(tuple(shared) for shared in state["identities"])
     judge.comparator.compared, judge.comparator.covered = state["coverage"]
     for creator, requester, kind, mode, end, variant, principal, hits in state["compared"]:
         variant = variant if isinstance(variant, int) else tuple(variant)
         judge.comparator.of((creator, requester, kind, mode, end, variant, principal)).hits = hits
-    for index, packed in enumerate(state["lanes"]):
+    for index, *packed in state["lanes"]:
         lane = Lane(index, *packed[:5])
-        lane.last_us, high, low, lane.gap_us, lost, lane.runs = packed[5:]
+        lane.last_us, high, low, lane.gap_us, lane.heard_us, lost, lane.runs = packed[5:]
         lane.blind_from = high << 64 | low
         lane.lost = [(first, last) for first, last in lost]
-        judge.lanes.append(lane)
+        judge.lanes[index] = lane
     for packed in state["homes"]:
         home = _unpack_home(judge, packed)
         judge.homes[home.name] = home
-    judge.position = state["position"]
+    judge.position, judge.next_lane, judge.aging.swept = state["position"], state["next_lane"], state["swept"]
     judge.counts = state["counts"]
     judge.stream.newest_us, judge.stream.facts_until_us, stated = state["stream"]
     for index, (gaps, revealed) in stated:
@@ -148,7 +147,7 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
             pass
     home.requests = {request: [held[number] for number in parts] for request, parts in packed["requests"]}
     home.recent.extend(held[one] if isinstance(one, int) else _unpack_held(judge, one) for one in packed["recent"])
-    home.born_empty = packed["born_empty"]
+    home.born_empty, home.heard_us = packed["born_empty"], packed["heard_us"]
     return home
 
 

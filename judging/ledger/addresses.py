@@ -167,6 +167,32 @@ class Addresses:
             else:
                 table[key] = kept[0] if len(kept) == 1 else kept
 
+    def sweep(self, before_us: int) -> None:
+        """Drop every instance that ended before `before_us`, by its own end or a barrier, and ends that are as old and
+        found no instance."""
+        for scope, table in list(self.tables.items()):
+            for key in [key for key, found in table.items() if isinstance(found, list) or self._over(found, before_us)]:
+                kept = [row for row in self.rows(scope, key) if not self._over(row, before_us)]
+                if kept:
+                    table[key] = kept[0] if len(kept) == 1 else kept
+                else:
+                    del table[key]
+            if not table:
+                del self.tables[scope]
+        for marks in (self.orphans, self.doubts):
+            for address in [at for at, waiting in marks.items() if waiting[-1].time_us < before_us]:
+                del marks[address]
+        self.ended = deque(one for one in self.ended if one.time_us >= before_us)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        for table in (self.tables, self.orphans, self.doubts, self.ended):
+            table.clear()
+
+    def _over(self, row: Row, before_us: int) -> bool:
+        end = self.end_of(row, 1 << 256)
+        return end is not None and end.time_us < before_us
+
     def slot(self, row: Row) -> tuple[str, str]:
         """Instances of one slot replace each other."""
         return self._identities.domain(row.identity), row.rare.version
@@ -286,6 +312,16 @@ class Places:
         insort(owners, row, key=attrgetter("order"))
         if not keep and len(owners) > OWNERS_KEPT:
             del owners[:-OWNERS_KEPT]
+
+    def sweep(self, addresses: Addresses, before_us: int) -> None:
+        """Drop the places whose last owner ended before `before_us`, and of the others what came before such an one."""
+        for place, owners in list(self.owners.items()):
+            ends = [addresses.end_of(owner, 1 << 256) for owner in owners]
+            over = [end is not None and end.time_us < before_us for end in ends]
+            if all(over):
+                del self.owners[place]
+            elif any(over):
+                self.owners[place] = [owner for owner, done in zip(owners, over, strict=True) if not done]
 
     def before(self, scope: Scope, place: str, order: int, now: int) -> list[Row]:
         """Owners of a place that were created before `order`, oldest first, of those known at `now`."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from operator import attrgetter
 
 from ...schemas.events import Event
@@ -10,7 +10,7 @@ from ..interning import OWN, SHARED, Carrier, Identities
 from .rows import MEMORY, Mark, Row
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _about_own(where: tuple[tuple[str, str], ...]) -> bool:
     """Whether one of the dimensions is an entry's own, or a principal."""
     return any(name in OWN or name == "principal" for name, _ in where)
@@ -46,6 +46,12 @@ class Barriers:
         self.all = [known for known in self.all if known.order != barrier.order]
         insort(self.all, barrier, key=attrgetter("order"))
         self.last = self.all[-1].order
+
+    def sweep(self, before_us: int) -> None:
+        """Drop the barriers before `before_us`: what they covered has been dropped, what they spared is spared."""
+        self.all = [barrier for barrier in self.all if barrier.time_us >= before_us]
+        self.last = self.all[-1].order if self.all else -1
+        self.memo.clear()
 
     def at(self, order: int) -> Barrier | None:
         """The barrier at exactly this order."""

@@ -59,6 +59,8 @@ class Home:
         self.requests: dict[str, list[Held]] = {}
         self.recent: deque[Held] = deque(maxlen=RECENT_KEPT)
         """Hits of nodes that do not own the home, found to be right: the owner's word can come later than theirs."""
+        self.heard_us = 0
+        """When the log last brought a record of this home."""
         self.born_empty = False
         """The first incarnation of the owner said that nothing had survived into it."""
 
@@ -127,8 +129,11 @@ class Home:
         for held in done:
             self._forget(held)
         if len(self.held_order) > 1024 and self._gone * 2 > len(self.held_order):
-            self.held_order = deque(held for held in self.held_order if not held.gone)
-            self._gone = 0
+            self._compact()
+
+    def _compact(self) -> None:
+        self.held_order = deque(held for held in self.held_order if not held.gone)
+        self._gone = 0
 
     def _forget(self, held: Held) -> None:
         if held.gone:
@@ -147,6 +152,26 @@ class Home:
         self.requests.setdefault(held.event.request_id, []).append(held)
         if len(self.requests) > REQUESTS_KEPT:
             del self.requests[next(iter(self.requests))]
+
+    def older(self, append_us: int) -> list[Held]:
+        """Held judgements of what the log brought before `append_us`; hits of other nodes that were right are no
+        longer kept from then."""
+        self.recent = deque((held for held in self.recent if held.append_us >= append_us), maxlen=RECENT_KEPT)
+        return [held for held in self.all_held() if held.append_us < append_us]
+
+    def sweep(self, before_us: int) -> None:
+        """Forget what ended before `before_us`, and what only that could refer to."""
+        self._compact()
+        self.addresses.sweep(before_us)
+        self.places.sweep(self.addresses, before_us)
+        self.barriers.sweep(before_us)
+        self.payloads = Payloads()  # built again when somebody asks
+
+    def clear(self) -> None:
+        """Forget every entry."""
+        self.addresses.clear()
+        self.places = Places()
+        self.payloads = Payloads()
 
     def all_held(self) -> list[Held]:
         """In order of the home."""

@@ -21,14 +21,16 @@ class Lane:
     """One lane. `runs` are the seqs seen, as [first, last, position of first], disjoint and sorted."""
 
     __slots__ = (
-        "blind_from", "first_us", "gap_us", "home", "incarnation", "index", "last_us", "lost", "next", "node",
-        "ordinal", "runs",
+        "blind_from", "first_us", "gap_us", "heard_us", "home", "incarnation", "index", "last_us", "lost", "next",
+        "node", "ordinal", "runs",
     )  # fmt: skip
 
     def __init__(self, index: int, node: str, incarnation: str, home: str, ordinal: int, first_us: int) -> None:
         self.index, self.node, self.incarnation, self.home = index, node, incarnation, home
         self.ordinal = ordinal
         self.first_us = self.last_us = first_us
+        self.heard_us = 0
+        """When the log last brought a record of it."""
         self.runs: list[list[int]] = []
         self.next: Lane | None = None
         self.blind_from = NEVER
