@@ -5,6 +5,7 @@ which record that was, so that whoever reads it can drop what it has had: a dete
 """
 
 import asyncio
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -15,8 +16,11 @@ from ..judging.observations import Observation
 from ..schemas.errors import UndecodableRecord
 from ..schemas.topics import OBSERVATIONS
 
-_AT_ONCE = 2000
-"""Observations in one record, about: a few hundred KB at most."""
+AT_ONCE_BYTES = 256 * 1024
+"""Of one record on the topic, about; what came of one record of the log stays together, whatever its size."""
+_LARGE_BYTES = 768 * 1024
+_ZLIB = b"\x78"
+"""How a compressed record begins; one that is not compressed begins as an array."""
 
 
 class Observed(Struct, frozen=True, array_like=True):
@@ -40,24 +44,30 @@ _decoder = msgspec.msgpack.Decoder(Observations)
 
 
 def pack(partition: int, observed: Sequence[Observed]) -> list[bytes]:
-    """The records that hold these, in order."""
+    """The records that hold these, in order. One that is too large for a broker as it is, is compressed."""
     records: list[bytes] = []
-    some: list[Observed] = []
+    some: list[msgspec.Raw] = []
     size = 0
     for one in observed:
-        some.append(one)
-        size += len(one.observations)
-        if size >= _AT_ONCE:
-            records.append(_encoder.encode(Observations(partition, some)))
+        raw = _encoder.encode(one)
+        if some and size + len(raw) > AT_ONCE_BYTES:
+            records.append(_record(partition, some))
             some, size = [], 0
-    return [*records, _encoder.encode(Observations(partition, some))] if some else records
+        some.append(msgspec.Raw(raw))
+        size += len(raw)
+    return [*records, _record(partition, some)] if some else records
+
+
+def _record(partition: int, observed: list[msgspec.Raw]) -> bytes:
+    record = _encoder.encode((partition, observed, 1))
+    return record if len(record) <= _LARGE_BYTES else zlib.compress(record, 1)
 
 
 def unpack(raw: bytes) -> Observations:
     """A record's content. Raises `UndecodableRecord`."""
     try:
-        found = _decoder.decode(raw)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+        found = _decoder.decode(zlib.decompress(raw) if raw.startswith(_ZLIB) else raw)
+    except (msgspec.DecodeError, msgspec.ValidationError, zlib.error):
         found = None
     if found is None or found.v != 1:
         raise UndecodableRecord("holds no observations.", field="record", remedy="Run workers of one version.")
