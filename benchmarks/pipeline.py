@@ -166,7 +166,7 @@ async def _sustained(rig: Rig, client: Client, progress: Progress, log: Path, pa
     out = rig.directory / "fast"
     before = rig.use()
     child = rig.function("feeder", "feed", log, part.first, part.end, 0, out)
-    done_at = await progress.follow(client, part.events, feeder=child)
+    done_at = await progress.follow(rig, client, part.events, feeder=child)
     after = rig.use()
     rig.stop("feeder")
     fed = feed.account(out)
@@ -182,7 +182,7 @@ async def _latency(
     before = int(client.query("SELECT count() AS n FROM events")[0]["n"])
     child = rig.function("feeder", "feed", log, part.first, part.end, rate, out)
     looking = asyncio.create_task(latency.look())
-    await progress.follow(client, before + part.events, feeder=child)
+    await progress.follow(rig, client, before + part.events, feeder=child)
     await latency.stop(looking)
     rig.stop("feeder")
     latency.fed = feed.account(out)

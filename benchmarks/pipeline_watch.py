@@ -42,18 +42,18 @@ class Progress:
         await self._consumer.stop()
         await self._admin.close()
 
-    async def follow(self, client: Client, events: int, *, feeder: Child) -> float:
+    async def follow(self, rig: Rig, client: Client, events: int, *, feeder: Child) -> float:
         """Returns when so many events are stored and nothing is left to judge or to store: the unix time at which a
-        query returned something new for the last time. Raises `RuntimeError` where nothing moves any more."""
+        query returned something new for the last time. Raises `RuntimeError` where nothing moves any more, `StackError`
+        where a process has died."""
         last, changed = (-1, -1), time.time()
         while True:
+            rig.check()
             counted = await asyncio.to_thread(_counts, client)
             if counted != last:
                 last, changed = counted, time.time()
             elif time.time() - changed > STUCK_S:
                 raise RuntimeError(f"nothing has moved for {STUCK_S:g} s: {counted[0]} of {events} events are stored")
-            elif feeder.returncode:
-                raise feeder.death()
             elif counted[0] >= events and feeder.returncode == 0 and await self._done():
                 return changed
             await asyncio.sleep(LOOK_S)

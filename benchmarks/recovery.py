@@ -128,7 +128,7 @@ async def measure(folder: Path, entries: int, behind: int, compression: str) -> 
         async with Progress(rig.config) as progress:
             _say(f"{entries:,} creates")
             await _publish(rig.config, records(events(entries, 0, expire=False)))
-            await _judged(progress)
+            await _judged(rig, progress)
             end = await progress.end(LIFECYCLE)
             _say("the snapshot")
             await until(lambda: any(line["next"] == end for line in worker.saved()), "a snapshot of everything")
@@ -136,7 +136,7 @@ async def measure(folder: Path, entries: int, behind: int, compression: str) -> 
             fill = used(worker.pid)
             _say(f"{behind:,} more")
             await _publish(rig.config, reads.records(behind))
-            await _judged(progress)
+            await _judged(rig, progress)
             recoveries = []
             for what in ("killed, started again", "the same, working folder lost"):
                 _say(what)
@@ -155,7 +155,7 @@ async def measure(folder: Path, entries: int, behind: int, compression: str) -> 
             recoveries.append(await spare.recovered("killed, taken over by another worker", since))
             _say("checking")
             await _publish(rig.config, itertools.chain(reads.records(1000), reads.records(PROBES, known=False)))
-            await _judged(progress)
+            await _judged(rig, progress)
         wrong = await _wrong(rig.config)
         folder_bytes = sum(each.stat().st_size for each in (folder / "kafka/data/kvtrail.state-0").glob("*.log"))
     return Result(
@@ -170,9 +170,10 @@ def _owns(worker: Worker) -> bool:
     return bool(assigned and assigned[-1])
 
 
-async def _judged(progress: Progress) -> None:
+async def _judged(rig: Rig, progress: Progress) -> None:
     end = time.monotonic() + DEADLINE_S
     while not await progress.committed(GROUP, LIFECYCLE):
+        rig.check()
         if time.monotonic() > end:
             raise RuntimeError(f"not everything was judged within {DEADLINE_S:g} s")
         await asyncio.sleep(0.1)

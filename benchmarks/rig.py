@@ -84,6 +84,12 @@ class Rig:
         output = self._children[name].output()
         return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
 
+    def check(self) -> None:
+        """Raise where a process has failed."""
+        for child in self._children.values():
+            if child.returncode:
+                raise child.death()
+
     def use(self) -> dict[str, Use]:
         """What the running processes have used since their start, the broker included."""
         pids = {"broker": self.broker.pid} | {name: child.pid for name, child in self._children.items()}
