@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hit-rate": ("hit_rate", "Hit rates, from lookups as nodes counted them."),
     "facts": ("facts", "Tell what the fleet knows, or list what was told."),
     "epoch": ("epoch", "Put everything that was cached before now out of use."),
+    "canary": ("canary", "Whose marker an answer shows."),
     "replay": ("replay", "Judge stored history again with today's rules, and show what differs."),
     "backfill": ("backfill", "Send recorded events to Kafka."),
     "dead-letter": ("dead_letter", "Look at refused input, and send it again once it can be read."),
