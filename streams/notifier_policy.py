@@ -12,6 +12,7 @@ import msgspec
 from ..judging.incident_book import IncidentBook
 from ..judging.incidents import Incident
 from ..schemas.findings import Finding
+from ..schemas.identity import titles
 from ..schemas.notifications import TENANTS_NAMED, Kind, Notification, notification_id
 from ..schemas.paging import NotifyConfig
 
@@ -73,7 +74,7 @@ class Pager:
             id=notification_id(self.deployment, incident.cause_id, episode, revision), kind=kind,
             deployment=self.deployment, cause_id=incident.cause_id, episode=episode, revision=revision, at_us=now_us,
             since_us=now_us if known is None or begins else known.since_us, cause=incident.cause,
-            severity=incident.severity, title=title or incident.title, reason=reason, dimension=incident.dimension,
+            severity=incident.severity, title=title or _title(incident), reason=reason, dimension=incident.dimension,
             store=incident.store, findings=incident.findings, tenants=incident.tenants[:TENANTS_NAMED],
             tenant_count=len(incident.tenants), keys=incident.keys, first_us=incident.first_us,
             last_us=incident.last_us, example=self.book.example(incident.cause_id),
@@ -153,6 +154,19 @@ class Pager:
         self._changed.pop(cause_id, None)
         if forget:
             self._heard.pop(cause_id, None)
+
+
+def _title(incident: Incident) -> str:
+    """`CROSS_TENANT_REUSE in kv: the key does not cover tenant, 12 findings, 3 tenants`."""
+    where = f" in {incident.store}" if incident.store else ""
+    covers = f"the key does not cover {titles((incident.dimension,))}, " if incident.dimension else ""
+    counts = [_plural(incident.findings, "finding")] if incident.findings else ["over"]
+    counts += [_plural(len(incident.tenants), "tenant")] if incident.tenants else []
+    return f"{incident.cause}{where}: {covers}{', '.join(counts)}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' if count != 1 else ''}"
 
 
 def _as_told(known: Notification) -> Incident:

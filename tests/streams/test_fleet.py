@@ -49,8 +49,7 @@ def plain(findings: dict[str, Finding]) -> dict[str, Finding]:
 
 def observed(partitions: int = 3, contents: int = 24) -> list[Observations]:
     """What the judges of some partitions hand on, record by record, in the order of the log."""
-    decoder, judges = EnvelopeDecoder(), {}
-    made = []
+    decoder, judges, made = EnvelopeDecoder(), dict[int, Judge](), list[Observations]()
     for number, (home, raw) in enumerate(fleet_history(1, START_US, contents)):
         partition = int(home[-1]) % partitions
         judge = judges.setdefault(partition, Judge(SETTINGS, "test", FactBook(), observe=True))
@@ -95,6 +94,7 @@ def test_repetition_and_the_order_of_arrival_between_partitions_change_nothing(s
     state = FleetState(FleetJudge(SETTINGS, "test"), 300)
     assert plain(folded(state, arriving)) == undisturbed()
     assert state.merge.late == 0
+    assert state.observations == sum(len(one.observed[0].observations) for one in LOG), "each once"
 
 
 @given(st.integers(0, len(LOG)), st.integers(0, len(LOG)))

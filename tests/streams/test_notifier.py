@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kvtrail.cli.local.handover import to_environ
+from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.cli.main import kvtrail
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
 from kvtrail.schemas.dimensions import Severity
@@ -173,6 +174,22 @@ def test_a_silent_pipeline_pages_and_its_return_resolves(topics: KafkaConfig, tm
         assert kinds(hook) == ["opened", "resolved"] * 2
         assert {dict(labels)["alertname"] for labels in manager.alerts} == {"KvtrailPipelineSilent"}
         assert {one.cause for one in published_findings(topics)} == {"CROSS_TENANT_REUSE"}
+
+
+def test_a_broker_that_is_away_is_told_although_nothing_can_be_written_down(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    with Receiver() as hook:
+        config = paging(config_of(broker.config, None, tmp_path), hook, every_s=0.5, deadline_s=5)
+        workers = [Worker(name, config, tmp_path) for name in ("detect", "heartbeat", "notify")]
+        with workers[0], workers[1], workers[2]:
+            until(lambda: len(published_findings(broker.config)) >= 8, "heartbeats to be found")
+            broker.kill()
+            until(lambda: hook.requests, "the silence to be told")
+            assert "the broker does not answer" in hook.bodies()[0]["title"]
+            broker.start()
+            until(lambda: kinds(hook) == ["opened", "resolved"], "the return to be told", 150)
+            until(lambda: len(delivered(broker.config)) == 2, "what was told to be written down")
 
 
 @pytest.mark.engine

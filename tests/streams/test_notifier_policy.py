@@ -61,6 +61,7 @@ def test_a_thousand_findings_of_one_cause_are_one_page_and_one_of_growth() -> No
     assert kinds(told) == [("opened", 1, 1), ("grown", 1, 2)]
     assert told[0].findings == 2, "what came while it was waited for is told with it"
     assert told[1].reason == "602 findings instead of 2", "ten times as many, but not at once"
+    assert told[0].title == "CROSS_TENANT_REUSE in kv: the key does not cover tenant, 2 findings, 2 tenants"
     assert told[0].example == "f0" and told[0].tenants == ("contoso", "northwind")
 
 
@@ -96,6 +97,7 @@ def test_an_incident_is_over_when_every_finding_is_retracted_and_comes_back_as_a
     clock.take(finding("g", 2, status="retracted"))
     (resolved,) = clock.after(0)
     assert (resolved.kind, resolved.reason, resolved.findings) == ("resolved", "every finding was retracted", 0)
+    assert resolved.title == "CROSS_TENANT_REUSE in kv: the key does not cover tenant, over"
     clock.take(finding("h"))
     assert kinds(clock.after(3)) == [("opened", 2, 1)]
 

@@ -1,0 +1,36 @@
+"""`kvtrail notify test`: is the address right, does it arrive?"""
+
+from click.testing import CliRunner, Result
+from kvtrail.cli.main import kvtrail
+from kvtrail.schemas.errors import ConfigError
+from kvtrail.tests.streams.stub_receiver import Plan, Receiver, StubAlertmanager
+
+
+def run(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(kvtrail, ["notify", "test", *arguments], env=environ)
+
+
+def test_a_target_that_takes_it() -> None:
+    with Receiver() as hook, StubAlertmanager() as manager:
+        environ = {
+            "KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL": f"{hook.url}/hush",
+            "KVTRAIL_NOTIFY__ALERTMANAGERS__MAIN__URL": manager.url,
+        }
+        for name in ("ops", "main"):
+            result = run(name, **environ)
+            assert (result.exit_code, result.output) == (0, f"{name}: taken (200)\n")
+        assert hook.bodies()[0]["cause"] == "TEST" and hook.bodies()[0]["kind"] == "resolved"
+        assert manager.firing(hook.bodies()[0]["at_us"] / 1e6 + 60) == [], "it pages nobody"
+
+
+def test_a_target_that_does_not() -> None:
+    with Receiver() as hook:
+        hook.otherwise = Plan(403)
+        result = run("ops", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL=f"{hook.url}/hush")
+        assert result.exit_code == 1 and "ops: not taken: 403" in result.output and "hush" not in result.output
+
+
+def test_a_name_that_is_none() -> None:
+    result = run("other", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL="http://127.0.0.1:9/hush")
+    assert isinstance(result.exception, ConfigError)
+    assert "ops" in str(result.exception) and "hush" not in str(result.exception)
