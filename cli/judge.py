@@ -17,6 +17,7 @@ from ..judging.incidents import Incident, fold
 from ..judging.offline import judge_history
 from ..judging.scenarios import parse_scenario
 from ..schemas.config import load_config
+from ..schemas.dimensions import Severity
 from ..schemas.envelope import Batch, EnvelopeDecoder
 from ..schemas.errors import BadInput, InvalidField
 from ..schemas.facts import Fact, decode_fact
@@ -101,12 +102,18 @@ def _fact(raw: bytes) -> Fact | None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for machines.")
 @click.option("--retracted", is_flag=True, help="Show retracted findings too.")
-def judge(paths: tuple[Path, ...], as_json: bool, retracted: bool) -> None:
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in Severity]),
+    help="Exit with status 1 when a finding of a history stands that is at least this severe.",
+)
+def judge(paths: tuple[Path, ...], as_json: bool, retracted: bool, fail_on: str | None) -> None:
     """Judge recorded histories offline.
 
     PATHS are JSON Lines files (each line an envelope, a plain event, or {"fact": {...}}; a recording of `kvtrail demo`
-    too), scenario files in YAML, or folders of them. Histories print their findings and incidents. Scenarios print
-    expected and found, and the exit status is 1 when one is wrong.
+    too), scenario files in YAML, or folders of them. Histories print their findings and incidents; findings are no
+    failure of the command, so the exit status is 0 unless --fail-on asks for more. Scenarios print expected and found,
+    and the exit status is 1 when one is wrong.
     """
     scenarios, histories = _sorted(paths)
     results = [_scenario(path) for path in scenarios]
@@ -123,7 +130,9 @@ def judge(paths: tuple[Path, ...], as_json: bool, retracted: bool) -> None:
             _print_results(results)
         if histories:
             _print_findings(findings, incidents, lines.refused)
-    if any(result.wrong for result in results):
+    least = Severity(fail_on).rank if fail_on else None
+    loud = least is not None and any(one.status == "open" and one.severity.rank >= least for one in findings)
+    if loud or any(result.wrong for result in results):
         sys.exit(1)
 
 

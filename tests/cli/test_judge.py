@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from kvtrail.cli.judge import judge
 from kvtrail.judging.scenarios import parse_scenario
@@ -16,6 +17,8 @@ n1:1 create support_v7:m1 northwind {keysrc=asserted, tmpl=support_v7@d1, in=I1,
 n1:2 hit    support_v7:m1 northwind {keysrc=asserted, tmpl=support_v7@d1, in=I1, tier=disk}
 n1:3 hit    support_v7:m1 contoso {keysrc=asserted, tmpl=support_v7@d2, in=I2, tier=disk}
 """
+MILD = "n1:1 create K acme\nn1:2 hit K acme\nn1:4 hit K acme"
+FILLED = "n1:1 create K acme\nn1:3 hit K acme\nn1:2 hit K acme"
 RIGHT = "id: T1\ntitle: t\nhistory: |\n  n1:1 create K acme\n  n1:2 hit K acme\nexpect: []\n"
 WRONG = RIGHT.replace("T1", "T2").replace("hit K acme", "hit K acme {weights=W2}")
 
@@ -39,6 +42,26 @@ def test_envelopes_and_plain_events_give_the_same_findings(tmp_path: Path) -> No
     assert "CROSS_TENANT_REUSE" in outputs[0] and "key=support_v7:m1" in outputs[0]
     assert "differing: tenant, template digest, token ids" in outputs[0]
     assert "1 finding(s), 1 incident(s)" in outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"), [([], 0), (["--fail-on", "critical"], 1), (["--fail-on", "low", "--json"], 1)]
+)
+def test_findings_fail_the_command_where_that_is_asked_for(tmp_path: Path, asked: list[str], status: int) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(lines(packed=True))
+    assert CliRunner().invoke(judge, [*asked, str(path)]).exit_code == status
+
+
+def test_what_is_less_severe_or_retracted_does_not_fail_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    events = [one for _, one in parse_scenario({"history": MILD}).steps if isinstance(one, Event)]
+    path.write_bytes(b"\n".join(encode_plain(event) for event in events))
+    assert CliRunner().invoke(judge, ["--fail-on", "high", str(path)]).exit_code == 0
+    assert CliRunner().invoke(judge, ["--fail-on", "medium", str(path)]).exit_code == 1
+    filled = [one for _, one in parse_scenario({"history": FILLED}).steps if isinstance(one, Event)]
+    path.write_bytes(b"\n".join(encode_plain(event) for event in filled))
+    assert CliRunner().invoke(judge, ["--fail-on", "info", "--retracted", str(path)]).exit_code == 0
 
 
 def test_json_is_for_machines(tmp_path: Path) -> None:
