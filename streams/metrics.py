@@ -141,7 +141,8 @@ METRICS: Mapping[Name, Metric] = {
     ),
     "kvtrail_detector_snapshot_seconds": _metric(
         "gauge", "Time that the last snapshot took from copy to acknowledgement; the partition goes on meanwhile.",
-        "Twenty times as long, and at least `detector.snapshot_s`, passes between two.", "partition",
+        "Twenty times as long, at least `detector.snapshot_s` and at most two minutes, passes between two.",
+        "partition",
     ),
     "kvtrail_detector_snapshot_age_seconds": _metric(
         "gauge", "Since the state was last saved, or last found unchanged.", "Much above `detector.snapshot_s` and "

@@ -17,6 +17,8 @@ from .snapshots import Manifest
 
 SHARE = 0.05
 """Of the time, at most, a partition's snapshots are being written, unless `REPLAY_S` asks for more."""
+MOST_S = 120.0
+"""Between two snapshots, unless `every_s` is longer: writing slowly for a while must not mean none for an hour."""
 REPLAY_S = 20.0
 """Seconds of judging after which a snapshot is due whatever it costs: a restart does them again."""
 
@@ -61,7 +63,8 @@ class Saving:
 
     def wait_s(self) -> float:
         """Seconds until a snapshot is due; 0 or less: now. Never while one is being written."""
-        interval_s = self._every_s if self._judged_s >= REPLAY_S else max(self._every_s, self.took_s / SHARE)
+        share_s = 0.0 if self._judged_s >= REPLAY_S else min(self.took_s / SHARE, MOST_S)
+        interval_s = max(self._every_s, share_s)
         wait_s = self._begun_at + interval_s - self._clock()
         return wait_s if self._task is None or self._task.done() else max(wait_s, 1.0)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from kvtrail.streams.fold import Fold
-from kvtrail.streams.saving import REPLAY_S, SHARE, Saving
+from kvtrail.streams.saving import MOST_S, REPLAY_S, SHARE, Saving
 from kvtrail.streams.snapshots import Manifest
 
 EVERY_S = 10.0
@@ -111,6 +111,10 @@ async def test_what_takes_long_is_done_less_often() -> None:
     await scene.save(took_s=4.0)
     assert scene.saving.took_s == 4.0
     assert scene.saving.wait_s() == pytest.approx(4.0 / SHARE - 4.0)
+    scene.move(1.0)
+    await scene.save(took_s=40.0)
+    assert scene.saving.wait_s() == pytest.approx(MOST_S - 40.0), "on a machine that is too busy, too"
+    scene.move(MOST_S)
     await scene.save(took_s=0.1)
     scene.move(0.1)
     await scene.save(took_s=0.1)
