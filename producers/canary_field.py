@@ -57,28 +57,26 @@ class FieldReader:
 
     def feed(self, text: str) -> str:
         """The text so far, less what was shown before and what waits or is a field."""
-        self.held += text
+        data, at = self.held + text, 0
         shown: list[str] = []
-        while self.held:
+        while at < len(data):
             if self._eating:
-                self._eat()
-                if self._eating:
-                    break
+                at = self._eat(data, at)
                 continue
-            start = self._pattern.first.search(self.held)
+            start = self._pattern.first.search(data, at)
             if start is None:
-                self._show(shown, len(self.held))
+                at = self._show(shown, data, at, len(data))
                 break
-            if start.start():
-                self._show(shown, start.start())
-                continue
-            whole = next((found for form in self._pattern.forms if (found := form.match(self.held))), None)
-            if whole is not None:
-                self._field(shown, whole.group())
-            elif len(self.held) < LONGEST and any(form.fullmatch(self.held) for form in self._pattern.begun):
+            at = self._show(shown, data, at, start.start())
+            whole = next((found for form in self._pattern.forms if (found := form.match(data, at))), None)
+            if whole is not None and self._ours(content := self._pattern.body(whole.group())):
+                self._field(whole.group(), content)
+                at = whole.end()
+            elif whole is None and len(data) - at < LONGEST and self._may_go_on(data, at):
                 break
             else:
-                self._show(shown, 1)
+                at = self._show(shown, data, at, at + 1)
+        self.held = data[at:]
         return "".join(shown) if self._strip else text
 
     def end(self) -> str:
@@ -86,29 +84,29 @@ class FieldReader:
         held, self.held = self.held, ""
         return held if self._strip and not self._eating else ""
 
-    def _show(self, shown: list[str], length: int) -> None:
-        text, self.held = self.held[:length], self.held[length:]
-        self._begun = self._begun or not text.isspace()
-        shown.append(text)
+    def _may_go_on(self, data: str, at: int) -> bool:
+        return any(form.fullmatch(data, at) for form in self._pattern.begun)
 
-    def _field(self, shown: list[str], field: str) -> None:
-        content = self._pattern.body(field)
-        if not self._ours(content):
-            self._show(shown, 1)
-            return
+    def _show(self, shown: list[str], data: str, at: int, end: int) -> int:
+        if end > at:
+            piece = data[at:end]
+            self._begun = self._begun or not piece.isspace()
+            shown.append(piece)
+        return end
+
+    def _field(self, field: str, content: str) -> None:
         self.found.append(content)
-        self.held = self.held[len(field) :]
         # What parted the field from the text goes with it: a line's end, or the comma behind a first member.
         if field[0] == '"':
             self._eating = " \t\r\n,"
         elif field[0] == "[" and not self._begun:
             self._eating = " \t\r\n"
 
-    def _eat(self) -> None:
-        rest = self.held.lstrip(self._eating.replace(",", ""))
-        if rest.startswith(",") and "," in self._eating:
-            rest, self._eating = rest[1:], " \t\r\n"
-            rest = rest.lstrip()
-        self.held = rest
-        if rest:
+    def _eat(self, data: str, at: int) -> int:
+        while at < len(data) and data[at] in self._eating:
+            if data[at] == ",":
+                self._eating = " \t\r\n"
+            at += 1
+        if at < len(data):
             self._eating = ""
+        return at

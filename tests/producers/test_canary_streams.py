@@ -356,6 +356,13 @@ def test_never_much_is_held_back_and_nothing_is_lost(text: str) -> None:
     assert shown + reader.end() == text
 
 
+def test_a_long_text_of_nothing_but_beginnings_is_read_in_one_go() -> None:
+    """Reading it anew for each beginning would outlast the test's limit."""
+    text = ',"[' * 300_000
+    reader = FieldReader(PATTERN, CANARY.is_attempt, strip=True)
+    assert reader.feed(text) + reader.end() == text
+
+
 # Errors of ours --------------------------------------------------------------------------------------------------
 
 
