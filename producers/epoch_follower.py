@@ -5,6 +5,7 @@ hold, `lag_s` says for how long nothing proved them current, and nothing that as
 """
 
 import asyncio
+import os
 import threading
 import time
 from contextlib import suppress
@@ -24,10 +25,22 @@ POLL_S = 0.5
 RETRY_S = 1.0
 STOP_S = 2.0
 _facts = TopicPartition(FACTS, 0)
+_starting = threading.Lock()
+"""Held by whoever makes a forked child's thread."""
+
+
+def _renew() -> None:
+    global _starting
+    _starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 class EpochFollower:
     """An `EpochSource` over the fact stream. `epochs` holds what is known, and may begin with configured ones.
+
+    A forked child follows by itself from its first question on, with what was known at the fork until it has read on.
 
     Raises `BrokerError` when the facts cannot be read within `timeout_s`; nothing raises afterwards.
     """
@@ -35,14 +48,9 @@ class EpochFollower:
     def __init__(self, kafka: KafkaConfig, epochs: Epochs | None = None, *, timeout_s: float = 10.0) -> None:
         self.epochs = epochs or Epochs()
         self._kafka = kafka
-        self._ready = threading.Event()
         self._read_at = 0.0
         self._next = -1
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvtrail-epochs", daemon=True)
-        self._thread.start()
+        self._begin()
         if not self._ready.wait(timeout_s):
             self.close()
             raise BrokerError(
@@ -57,15 +65,19 @@ class EpochFollower:
 
     def of(self, **prefix: str | None) -> str:
         """The epoch of a prefix, as far as has been read."""
+        self._here()
         return self.epochs.of(**prefix)
 
     def mark(self, prompt: str, **prefix: str | None) -> str:
         """The prompt with the marker of its epoch at its front; unchanged where it has none."""
+        self._here()
         return self.epochs.mark(prompt, **prefix)
 
     def close(self) -> None:
         """Stop following. What is known stays."""
         self._stopping.set()
+        if self._process != os.getpid():
+            return  # the thread is the parent's
         loop, over = self._loop, self._over
         if loop is not None and over is not None:
             with suppress(RuntimeError):  # it has ended in between
@@ -77,6 +89,23 @@ class EpochFollower:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        self._ready, self._stopping = threading.Event(), threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="kvtrail-epochs", daemon=True)
+        self._thread.start()
+        self._process = os.getpid()
+
+    def _here(self) -> None:
+        """A forked child has the parent's epochs and not its thread, and maybe a lock that nobody will open."""
+        if self._process != os.getpid() and not self._stopping.is_set():
+            with _starting:
+                if self._process != os.getpid():
+                    self.epochs.after_fork()
+                    with suppress(RuntimeError):  # no thread to be had: the next question tries again
+                        self._begin()
 
     def _run(self) -> None:
         try:
@@ -91,7 +120,7 @@ class EpochFollower:
         while not self._stopping.is_set():
             try:
                 await self._follow()
-            except (KafkaError, OSError, BrokerError) as error:
+            except Exception as error:  # whatever it was, the next attempt may succeed
                 if not told and self._ready.is_set():
                     told = True
                     log.warning("epoch facts cannot be read (%s): the last ones known hold", type(error).__name__)

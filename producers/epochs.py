@@ -121,6 +121,10 @@ class Epochs:
     def close(self) -> None:
         """Nothing to stop."""
 
+    def after_fork(self) -> None:
+        """In a forked child: what is known stays, whatever the parent was doing."""
+        self._lock = threading.Lock()
+
     def _put(self, bump: Bump) -> None:
         with self._lock:
             # Bumps of one time are in the order in which they came.

@@ -1,6 +1,7 @@
 """Epochs from a real broker's fact stream: read whole at the start, followed as they come, kept while it is away."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -39,6 +40,18 @@ def test_what_was_published_before_the_start_holds_and_what_comes_after_is_follo
         assert until(lambda: source.of(tenant_id="northwind") == "9")
     finally:
         source.close()
+
+
+def test_a_forked_child_follows_by_itself(topics: KafkaConfig) -> None:
+    publish_fact(topics, epoch_bumped("7"))
+    with EpochFollower(topics) as source:
+        child = os.fork()
+        if child == 0:
+            known = source.of() == "7"
+            os._exit(0 if known and until(lambda: source.of() == "8") else 1)
+        publish_fact(topics, epoch_bumped("8"))
+        assert until(lambda: source.of() == "8")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_last_epoch_known_holds_while_the_broker_is_away(broker: KafkaBroker) -> None:
