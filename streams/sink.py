@@ -122,7 +122,7 @@ class Sink:
         await asyncio.wait({loop, stop}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         reports.cancel()
-        if loop.done():
+        if loop.done() and not self._stopping.requested:  # else the loop has seen the request first
             failure = loop.exception()
             die(f"the sink failed: {failure}", failure)
         await self._finish(loop)

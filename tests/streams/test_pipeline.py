@@ -272,6 +272,28 @@ def test_faust_web_server_is_not_bound(topics: KafkaConfig, database: ClickHouse
             assert listening == []
 
 
+LATE_WAIT = """
+import asyncio
+from kvtrail.streams.process import Stopping
+inner = Stopping.wait
+async def wait(self):
+    await inner(self)
+    await asyncio.sleep(3)
+Stopping.wait = wait
+"""
+
+
+@pytest.mark.parametrize("command", ["sink", "resolve"])
+def test_a_stop_that_the_loop_sees_first_is_still_a_stop(
+    command: str, topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
+) -> None:
+    """The loop ends over the request itself: that is no failure, and the group has to be left."""
+    config = config_of(topics, database, tmp_path)
+    with Worker(command, config, tmp_path, preamble=LATE_WAIT) as worker:
+        assert worker.stop() == 0
+        assert [line for line in worker.lines() if line["message"] == "stopped"]
+
+
 def test_one_instance_name_is_one_process(topics: KafkaConfig, tmp_path: Path) -> None:
     config = config_of(topics, None, tmp_path)
     with Worker("detect", config, tmp_path) as first:
