@@ -19,7 +19,7 @@ _CONFIG = click.Path(dir_okay=False, path_type=Path)
 @click.option("--config", "path", type=_CONFIG, help="A TOML file; the environment wins over it.")
 @click.option("--fresh", is_flag=True, help="Begin from nothing, on free ports.")
 def up(path: Path | None, fresh: bool) -> None:
-    """Run broker, store, detector, sink, resolver and console on this machine until Ctrl-C.
+    """Run broker, store, workers and console on this machine until Ctrl-C.
 
     A broker (KVTRAIL_KAFKA__BOOTSTRAP) or a ClickHouse server (KVTRAIL_CLICKHOUSE__URL) that you name is used as it
     is. With a target in the configuration (notify.webhooks, notify.alertmanagers) the notifier and the heartbeat run

@@ -1,4 +1,4 @@
-"""The whole of kvtrail on one machine: broker, store, detector, sink, resolver and console as child processes."""
+"""The whole of kvtrail on one machine: broker, store, workers and console as child processes."""
 
 import os
 import shutil
@@ -191,7 +191,6 @@ class LocalStack:
             self._worker("detect", ["detect"], _said_ready, hangup=True),
             self._worker("sink", ["sink"], _said_ready, hangup=True),
             self._worker("resolve", ["resolve"], _said_ready, hangup=True),
-            self._worker("serve", ["serve"], lambda _: answers(port)),
         ]
         if self.config.fleet.enabled:
             workers.append(self._worker("fleet", ["fleet"], _said_ready, hangup=True))
@@ -199,7 +198,8 @@ class LocalStack:
             workers.append(self._worker("notify", ["notify"], _said_ready, hangup=True))
             if self.config.heartbeat.enabled:
                 workers.append(self._worker("heartbeat", ["heartbeat"], _said_ready, hangup=True))
-        with step("Detector, sink, resolver and console"):
+        workers.append(self._worker("serve", ["serve"], lambda _: answers(port)))
+        with step("Workers and console"):
             for worker in workers:
                 self._members[worker.name] = worker
                 worker.start()

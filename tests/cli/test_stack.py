@@ -74,7 +74,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_topics_and_schema_come_before_any_worker_and_all_answer(stack: LocalStack) -> None:
-    assert stack.names == ["kafka", "store", "detect", "sink", "resolve", "serve"]
+    assert stack.names == ["kafka", "store", "detect", "sink", "resolve", "fleet", "serve"]
     asyncio.run(verify_topics(stack.config.kafka))
     with urlopen(f"http://127.0.0.1:{stack.config.serve.port}", timeout=10) as answer:
         assert answer.status == 200
@@ -130,7 +130,7 @@ def test_a_worker_that_cannot_start_ends_the_stack_with_its_words(stack: LocalSt
 def test_a_broker_the_user_names_is_used_and_left_alone(stack: LocalStack, tmp_path: Path) -> None:
     named = Config(kafka=stack.config.kafka, clickhouse=stack.config.clickhouse)
     with LocalStack(named, tmp_path, ephemeral=True, commands=COMMANDS) as second:
-        assert second.names == ["detect", "sink", "resolve", "serve"]
+        assert second.names == ["detect", "sink", "resolve", "fleet", "serve"]
     assert stack.pid("kafka")
     asyncio.run(verify_topics(stack.config.kafka))
 
@@ -172,7 +172,7 @@ def read_until(process: "subprocess.Popen[str]", start: str) -> None:
 def children_once_up(process: "subprocess.Popen[str]") -> list[int]:
     read_until(process, "Ctrl-C stops")
     found = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-    assert len(found) == 6
+    assert len(found) == 7
     return found
 
 
@@ -204,9 +204,9 @@ def test_a_second_ctrl_c_does_not_wait_for_a_stubborn_worker(up: "subprocess.Pop
 def test_the_real_workers_come_up_and_come_back(tmp_path: Path) -> None:
     told: list[str] = []
     with LocalStack(Config(deployment="real"), tmp_path, ephemeral=True, tell=told.append) as stack:
-        for name in ("detect", "sink", "resolve", "serve"):
+        for name in ("detect", "sink", "resolve", "fleet", "serve"):
             stack.kill(name)
-        for name in ("detect", "sink", "resolve", "serve"):
+        for name in ("detect", "sink", "resolve", "fleet", "serve"):
             stack.wait_ready(name)
         stack.restart("detect")
         pids = [stack.pid(name) for name in stack.names]
