@@ -15,8 +15,10 @@ from ..schemas.identity import Identity
 from .asgi import HEADER, SCOPE_KEY, App, Fields, Message, Receive, Scope, Send
 from .calls import LifecycleCalls
 from .canary import Canary, CanaryResult
+from .canary_documents import DocumentReading, TextReading
 from .canary_field import FieldPattern
-from .canary_stream import LIMIT, DocumentReading, EventReading, Reading, TextReading
+from .canary_reading import LIMIT, Reading
+from .canary_stream import EventReading
 from .telling import log
 
 _DIGESTS = frozenset({b"content-md5", b"digest", b"content-digest", b"repr-digest"})

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from kvtrail.producers import canary_stream
 from kvtrail.producers.canary import Canary
 from kvtrail.producers.canary_bodies import slots
+from kvtrail.producers.canary_documents import DocumentReading, TextReading
 from kvtrail.producers.canary_field import LONGEST, FieldPattern, FieldReader
 from kvtrail.producers.canary_keys import CanaryKey
-from kvtrail.producers.canary_stream import DocumentReading, EventReading, Reading, TextReading
+from kvtrail.producers.canary_reading import Reading
+from kvtrail.producers.canary_stream import EventReading
 
 CANARY = Canary([CanaryKey("k", b"s" * 32)], ["contoso", "northwind"])
 MARKER = CANARY.marker("contoso")
