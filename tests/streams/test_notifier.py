@@ -17,6 +17,7 @@ from kvtrail.schemas.notifications import Attempt, Entry, decode_entry
 from kvtrail.schemas.paging import AlertmanagerTarget, HeartbeatConfig, NotifyConfig, WebhookTarget
 from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE, NOTIFICATIONS
 from kvtrail.store.client import connect
+from kvtrail.streams.rejudging import Span, rejudge
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_stored, config_of, publish, published_findings, read_topic, until
 from kvtrail.tests.streams.stub_receiver import Plan, Receiver, StubAlertmanager
@@ -218,4 +219,8 @@ def test_the_heartbeat_is_in_no_report(topics: KafkaConfig, database: ClickHouse
                 rows = client.query(f"SELECT {', '.join(column['name'] for column in columns)} FROM {table}", {})
                 assert "kvtrail:" not in str(rows), table
             assert client.query("SELECT count() AS n FROM evidence WHERE node = 'kvtrail:heartbeat'", {})[0]["n"] > 0
+            again = rejudge(client, config, Span(from_us=0, to_us=2**60))
+            assert (again.changes, again.same) == ((), 2), "judged again, the evidence says nothing of it either"
+            tail = CliRunner().invoke(kvtrail, ["events", "tail", "--json", "-n", "10000"], env=to_environ(config))
+            assert len(tail.output.splitlines()) == len(histories.incident()) and "kvtrail:" not in tail.output
             assert client.query("SELECT count() AS n FROM events", {})[0]["n"] == len(histories.incident())
