@@ -74,6 +74,8 @@ class Aging:
                 for lane in incarnations.lanes:
                     if lane not in kept:
                         judge.forget_lane(lane)
+                        # Its tail may be lost, and a tier that survived it may hold what it had written.
+                        home.born_empty = home.born_empty and node != home.owner
                 incarnations.lanes = kept
                 for lane, following in pairwise(kept):
                     lane.next = following

@@ -32,7 +32,8 @@ MUTATED = ("judging/ledger", "judging/rules")
 WORDS = ("registry.py", "cases.py", "review.py", "pages.py", "needs.py", "__init__.py")
 """Modules that hold what is said about rules, not what they do."""
 TESTS = "tests/catalogue " + " ".join(
-    f"tests/judging/test_{name}.py" for name in ("edges", "rules", "lanes", "resolutions", "incident", "express")
+    f"tests/judging/test_{name}.py"
+    for name in ("edges", "rules", "lanes", "doubt", "aging", "resolutions", "incident", "express")
 )
 """What judges histories, quickest killers first; drawn histories would kill more, and take an hour more."""
 TIMEOUT_S = 120

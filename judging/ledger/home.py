@@ -7,9 +7,10 @@ from msgspec import Struct
 
 from ...schemas.events import Event
 from ..interning import Identities, Who
-from .addresses import Address, Addresses, Payloads, Places
+from .addresses import Address, Addresses
 from .barriers import Barriers
 from .lanes import Incarnations, Lane
+from .places import Payloads, Places
 from .rows import MEMORY, Row, Scope, pack_key
 
 HELD_KEPT = 16_384

@@ -117,6 +117,22 @@ def test_what_lives_is_never_let_go() -> None:
     assert row.end is None
 
 
+def test_what_an_incarnation_that_is_forgotten_left_on_disk_stays_unknown() -> None:
+    judge, fleet = Judge(SETTINGS, "d", FactBook()), Fleet()
+    events = [
+        fleet.emit("n", "i1", NodeStart()),
+        fleet.emit("n", "i2", NodeStart(surviving_tiers=("nvme",))),
+    ]
+    for hour in range(5):
+        fleet.now_us = START_US + hour * HOUR_US
+        events.append(fleet.emit("n", "i2", Expire(reason="ttl"), "other", tier="nvme"))
+    identity = Identity(tenant_id="acme", token_ids_digest=f"{1:064x}")
+    events.append(fleet.emit("n", "i2", Hit(reused_tokens=64), "K", tier="nvme", identity=identity))
+    found = [finding for event in events for finding in judge.batch(as_batch(event), event.time_us)]
+    assert [lane.incarnation for lane in judge.lanes.values()] == ["i2"]
+    assert [finding.cause for finding in found] == ["UNATTRIBUTED_HIT"]
+
+
 def test_letting_go_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     swept = play(Judge(SETTINGS, "d", FactBook()), Fleet(), range(12))
     monkeypatch.setattr(Aging, "due", lambda *_: False)

@@ -90,6 +90,47 @@ def test_the_next_end_is_the_newer_entrys_own() -> None:
     assert causes("\n".join(history), skew_s=5) == ["n3:1 HIT_AFTER_EXPIRE high"]
 
 
+def test_as_many_ends_as_lives_have_ended_them_all() -> None:
+    history = [
+        line("n1:1", "create", "K", "acme", 97, "P1"),
+        line("n2:1", "create", "K", "acme", 100, "P2"),
+        line("n1:2", "expire", "K", "-", 98),
+        line("n1:3", "expire", "K", "-", 101),
+        line("n3:1", "hit", "K", "acme", 500, "P2"),
+    ]
+    assert causes("\n".join(history), skew_s=5) == ["n3:1 HIT_AFTER_EXPIRE high"]
+
+
+def test_what_is_not_yet_readable_has_replaced_nothing() -> None:
+    history = """
+    n1:1 create K acme {tier=l3, loc=a#g1, payload=P1} t=0
+    n1:2 create K acme {tier=l3, loc=b#g1, state=pending} t=50
+    n1:3 expire K - {tier=l3, loc=a#g1} t=99
+    n2:1 hit K acme {tier=l3, payload=P1} t=100
+    n2:2 hit K acme {tier=l3, payload=P1} t=105
+    """
+    assert causes(history, skew_s=5) == ["n2:2 HIT_UNCOMMITTED high"]
+
+
+def test_a_commit_that_surely_came_later_excuses_nothing() -> None:
+    history = """
+    n1:1 create K acme {tier=l3, state=pending} t=99
+    n2:1 hit K acme {tier=l3} t=100
+    n1:2 commit K - {tier=l3} t=106
+    """
+    assert causes(history, skew_s=5) == ["n2:1 HIT_UNCOMMITTED high"]
+
+
+def test_the_bytes_that_were_read_say_which_instance_it_was() -> None:
+    history = """
+    n1:1 create K acme {tier=l3, iso=sA, payload=P1} t=0
+    n1:2 expire K - {tier=l3} t=99
+    n3:1 create K acme {tier=l3, iso=sA, payload=P2} t=99.5
+    n2:1 hit K beta {tier=l3, iso=sB, payload=P1} t=100
+    """
+    assert causes(history, skew_s=5) == ["n2:1 CROSS_TENANT_REUSE high"]
+
+
 @pytest.mark.parametrize(("time", "expected"), [(104, []), (106, ["n2:1 HIT_UNCOMMITTED high"])])
 def test_a_commit_that_came_after_the_hit_of_another_node(time: float, expected: list[str]) -> None:
     history = f"""
@@ -149,6 +190,7 @@ def test_two_creates_under_one_key_are_none_when_the_first_had_ended() -> None:
     made = "n1:1 create K acme {tier=l3} t=0\nn2:1 create K acme {tier=l3, in=I2} t=100\n"
     assert causes(made, skew_s=5) == ["n2:1 KEY_UNDERSPECIFIED medium"]
     assert causes(made + "n1:2 expire K - {tier=l3} t=99", skew_s=5) == []
+    assert causes(made + "n1:2 expire K - {tier=l3} t=104", skew_s=5) == []
     assert causes(made + "n1:2 expire K - {tier=l3} t=120", skew_s=5) == ["n2:1 KEY_UNDERSPECIFIED medium"]
 
 

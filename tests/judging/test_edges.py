@@ -248,3 +248,52 @@ def test_an_invalidation_of_one_store_leaves_the_other() -> None:
     assert judge_history(events) == []
     (one,) = judge_history([*events, event(5, Hit(), "a")])
     assert one.cause == "HIT_AFTER_INVALIDATE"
+
+
+def test_what_else_differs_can_only_raise_the_severity() -> None:
+    made = "n1:1 create K acme {kind=response, who=ann, mm=H1}\n"
+    assert causes(made + "n1:2 hit K acme {kind=response, who=ann, mm=H1, tmpl=chat@d2, in=I2}") == [
+        "n1:2 TEMPLATE_MISMATCH medium"
+    ]
+    assert causes(made + "n1:2 hit K acme {kind=response, who=ann, mm=H2, tmpl=chat@d2, in=I2}") == [
+        "n1:2 TEMPLATE_MISMATCH high"
+    ]
+    assert causes(made + "n1:2 hit K acme {kind=response, who=bob, mm=H1, tmpl=chat@d2, in=I2}") == [
+        "n1:2 TEMPLATE_MISMATCH high"
+    ]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(512, []), (511, []), (513, ["n1:2 COMPONENT_MISMATCH high"])])
+def test_a_part_reaches_as_far_as_it_was_computed(asked: int, expected: list[str]) -> None:
+    history = f"n1:1 create K acme {{part=attn, upto=512}}\nn1:2 hit K acme {{part=attn, upto={asked}, req=r1}}"
+    assert causes(history) == expected
+    if expected:
+        assert found(history)[0].title == "part attn covers 512 tokens and was used for 513"
+
+
+@pytest.mark.parametrize(("loaded", "reason"), [(50, "short load"), (0, "short load"), (101, "too much was read")])
+def test_a_size_that_is_wrong_says_in_which_way(loaded: int, reason: str) -> None:
+    (one,) = found(f"n1:1 create K acme {{bytes=100}}\nn1:2 hit K acme {{loaded={loaded}}}")
+    assert (one.cause, one.severity.value, one.reason) == ("PAYLOAD_MISMATCH", "high", reason)
+
+
+def test_bytes_of_nobody_known_are_not_another_tenants() -> None:
+    history = "n1:1 create K1 acme {payload=P1}\nn1:2 create K2 - {payload=P2}\nn1:3 hit K1 acme {payload=P2}"
+    assert causes(history) == ["n1:3 PAYLOAD_MISMATCH high"]
+
+
+@pytest.mark.parametrize("reason", ["ttl", "lease", "demoted", "capacity", "restart"])
+def test_an_end_that_names_its_domain_ends_it_whatever_the_reason(reason: str) -> None:
+    history = (
+        f"n1:1 create K acme {{iso=sA}}\nn1:2 expire K acme {{iso=sA, reason={reason}}}\nn1:3 hit K acme {{iso=sA}}"
+    )
+    severity = "medium" if reason == "ttl" else "high"
+    assert causes(history) == [f"n1:3 HIT_AFTER_EXPIRE {severity}"]
+
+
+def test_a_barrier_that_came_late_leaves_what_was_made_and_ended_after_it() -> None:
+    history = (
+        "n1:1 create K acme\nn1:3 expire K -\nn1:4 create K acme\nn1:5 hit K acme\nn1:6 expire K -\n"
+        "n1:2 invalidate * -\nn1:7 hit K acme"
+    )
+    assert evidence(history, "HIT_AFTER_EXPIRE") == ["n1:7", "n1:4", "n1:6"]
