@@ -95,7 +95,8 @@ def _short_hit(general: F) -> F:
         if not others and store is not None and tier is not None:
             try:
                 key, identity = args
-                body, how = bodies.get(reused_tokens) or body_of(reused_tokens), _HOWS[key_origin]
+                known = bodies.get(reused_tokens) if type(reused_tokens) is int else None  # True is not 1 here
+                body, how = known or body_of(reused_tokens), _HOWS[key_origin]
                 self._put((self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING))
                 return
             except Exception:  # noqa: S110  # the general way counts it by its field

@@ -169,6 +169,16 @@ def test_an_event_that_is_larger_than_a_record_may_be_is_counted() -> None:
     assert [event.seq for event in events(decode(record for _, record in memory.records))] == [1, 2]
 
 
+@pytest.mark.parametrize("wrong", [True, 7.0, [7]])
+def test_a_count_of_another_type_is_refused_whatever_was_counted_before(
+    publisher: LifecyclePublisher, wrong: Any
+) -> None:
+    for count in (1, 7, wrong):
+        publisher.hit("k", TENANT, store="kv", tier="gpu", reused_tokens=count)
+    assert publisher.flush()
+    assert publisher.stats().refused == {"hit.reused_tokens": 1}
+
+
 def test_a_missing_argument_reaches_the_count_and_not_the_engine(publisher: LifecyclePublisher) -> None:
     publisher.create("k", TENANT)  # type: ignore[call-arg]  # what an engine might do
     publisher.hit()  # type: ignore[call-arg]  # what an engine might do

@@ -112,7 +112,7 @@ def test_a_full_spool_holds_its_bound_and_what_fits_nowhere_is_a_gap(tmp_path: P
     assert set(stats.dropped) == {"full"} and stats.accepted == made + 1 + len(beats)
     assert gaps(lane) == stats.lost
     assert len(order(memory)) + stats.lost + 1 == made + 1
-    assert len(beats) <= 1
+    assert len(beats) <= made // 50, "at most one for each time in which the lane came to its end"
     assert left(tmp_path) == []
 
 
