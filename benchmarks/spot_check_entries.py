@@ -7,6 +7,7 @@ for, so that everything else is equal.
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -66,14 +67,18 @@ class Bench:
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
         self.random = torch.Generator().manual_seed(7)
+        self._right: dict[int, Stored] = {}
         self._weights = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
 
-    def prefill(self, token_ids: Sequence[int], pieces: int = 1 << 30, start: int = 0) -> Stored:
-        """Keys and values of these tokens, computed `pieces` at a time, the first one at position `start`."""
+    def prefill(self, token_ids: Sequence[int], pieces: int = 1 << 30, singly: int = 0, start: int = 0) -> Stored:
+        """Keys and values of these tokens, computed `pieces` at a time, the last `singly` one by one, the first one at
+        position `start`."""
         cache, network = self.model.new_cache(), self.model.network
+        before = len(token_ids) - singly
+        cuts = [*range(0, before, pieces), *range(before, len(token_ids)), len(token_ids)]
         with torch.inference_mode():
-            for at in range(0, len(token_ids), pieces):
-                piece = list(token_ids[at : at + pieces])
+            for at, end in pairwise(cuts):
+                piece = list(token_ids[at:end])
                 network.model(
                     input_ids=torch.tensor([piece]),
                     position_ids=torch.arange(start + at, start + at + len(piece)).unsqueeze(0),
@@ -82,9 +87,11 @@ class Bench:
                 )
         return [(layer.keys.clone(), layer.values.clone()) for layer in cache.layers]  # type: ignore[union-attr]  # filled
 
-    def right(self, prompt: Prompt, pieces: int = 1 << 30) -> Stored:
-        """The entry that belongs to the prompt."""
-        return self.prefill(self.model.encode(prompt.text), pieces)
+    def right(self, prompt: Prompt) -> Stored:
+        """The entry that belongs to the prompt, a copy of its own."""
+        if prompt.number not in self._right:
+            self._right = {prompt.number: self.prefill(self.model.encode(prompt.text))}
+        return [(keys.clone(), values.clone()) for keys, values in self._right[prompt.number]]
 
     @contextlib.contextmanager
     def weights(self, change: "Callable[[Bench, str, torch.Tensor], torch.Tensor]") -> Iterator[None]:
@@ -123,7 +130,8 @@ def adapter(size: float, rank: int = 8) -> "Callable[[Bench, str, torch.Tensor],
         if "q_proj" not in name and "v_proj" not in name:
             return weights
         change = bench.normal(weights.shape[0], rank) @ bench.normal(rank, weights.shape[1])
-        return weights + (change * (size * weights.float().norm() / change.norm())).to(weights.dtype)
+        scale = size * float(torch.linalg.matrix_norm(weights.float()) / torch.linalg.matrix_norm(change))
+        return weights + (change * scale).to(weights.dtype)
 
     return changed
 

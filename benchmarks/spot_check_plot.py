@@ -7,6 +7,7 @@ from html import escape
 WIDTH, LEFT, ROW, TOP = 1180, 330, 25, 84
 LOWEST, HIGHEST = -5.0, 7.0
 """Decades of the error over its tolerance; what lies beyond is drawn at the edge."""
+_BELOW = "left of the line the check passes, right of it it fails"
 _RIGHT, _WRONG, _LINE, _TEXT, _FAINT = "#2b8a3e", "#c92a2a", "#495057", "#212529", "#dee2e6"
 
 
@@ -18,7 +19,13 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     marks = [
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(20, 26, "Spot check: error over tolerance, one dot a check", size=16, weight="bold"),
-        _text(20, 46, "left of the line the check passes, right of it it fails", size=12, fill=_LINE),
+        _text(
+            20,
+            46,
+            "left of the line the check passes, right of it it fails; what lies beyond is drawn at the edge",
+            size=12,
+            fill=_LINE,
+        ),
     ]
     for row, kind in enumerate(kinds):
         y = TOP + ROW * row + ROW / 2
@@ -30,7 +37,8 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     style = "font-family:system-ui,sans-serif;font-size:13px"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'style="{style}" role="img">\n<title>Errors of right and wrong entries over the tolerance</title>\n{body}\n</svg>\n'
+        f'style="{style}" role="img">\n<title>Errors of right and wrong entries over the tolerance</title>\n'
+        f"{body}\n</svg>\n"
     )
 
 
@@ -65,8 +73,7 @@ def _panel(
         mistaken = sum((ratio <= 1) == wrong for ratio in ratios)
         if mistaken:
             said = f"{mistaken} of {len(ratios)} {'missed' if wrong else 'false alarms'}"
-            marks.append(_text(left + 6 if wrong else left + width - 6, y + 4, said, size=11, fill=_LINE,
-                               anchor="start" if wrong else "end"))  # fmt: skip
+            marks.append(_text(left + width - 6, y + 4, said, size=11, fill=_LINE, anchor="end"))
     marks.append(_line(x(1.0), TOP, bottom, _LINE, dash="4 3"))
     marks.append(_text(x(1.0), bottom + 36, "tolerance", anchor="middle", fill=_LINE, size=12))
     return marks
