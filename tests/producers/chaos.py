@@ -61,7 +61,7 @@ def _in_process(folder: Path, kills: int, chance: random.Random, longest: float)
         away.touch() if chance.random() < 0.5 else away.unlink(missing_ok=True)
         lives.append(live(folder, number, calls=10_000_000, after_s=chance.uniform(0.0, longest)))
     away.unlink(missing_ok=True)
-    for number in range(kills, kills + LAST_LIVES):  # each sends for twenty seconds at most when it closes
+    for number in range(kills, kills + LAST_LIVES):  # each sends for fifty seconds at most when it closes
         lives.append(live(folder, number, calls=100, after_s=None))
         if not list((folder / "spool").glob("*/*")):
             break

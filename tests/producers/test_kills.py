@@ -42,7 +42,7 @@ def live(folder: Path, number: int, *, calls: int, after_s: float | None, bootst
         line = victim.stdout.readline()
         if after_s is None:
             victim.stdin.close()
-            assert victim.wait(60) == 0
+            assert victim.wait(90) == 0
         else:
             time.sleep(after_s)  # when to kill it: nothing is waited for
             victim.send_signal(signal.SIGKILL)

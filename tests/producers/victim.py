@@ -90,7 +90,7 @@ def main() -> None:
     sys.stdin.read()
     for thread in threads:
         thread.join()
-    publisher.close(20)
+    publisher.close(50)
 
 
 if __name__ == "__main__":
