@@ -18,7 +18,6 @@ from .findings import Findings
 from .freezing import Frozen
 from .interning import Identities
 from .ledger.addresses import COMMIT, Address
-from .ledger.barriers import Barrier
 from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, address_of
 from .ledger.lanes import Lane
@@ -27,6 +26,7 @@ from .observations import Observation, RequestClosed
 from .revisions import Revisions
 from .stream import StreamWatch
 from .trial import Trial
+from .upheaval import Upheaval
 from .verdicts import Context
 
 _NUMBERS_KEPT = 4096
@@ -66,13 +66,14 @@ class Judge:
         self.trial = Trial(self.context, self.findings, self.revisions, self.observations)
         self.checks = Checks(self.trial)
         self.aging = Aging(self)
+        self.upheaval = Upheaval(self)
         self._handlers: dict[type, Callable[[Home, Held, bool], None]] = {
             Create: self._create,
             Hit: self._hit,
             Commit: self._commit,
             Expire: self._expire,
-            Invalidate: self._invalidate,
-            NodeStart: self._node_start,
+            Invalidate: self.upheaval.invalidate,
+            NodeStart: self.upheaval.node_start,
             Resolve: self._resolve,
             RequestEnd: self._request_end,
             Check: self.checks.take,
@@ -169,7 +170,7 @@ class Judge:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.stream.seen(event.time_us)
         if first and lane.node == home.owner:
-            self._restarted(home, lane, event)
+            self.upheaval.restarted(home, lane, event)
         filled = home.note_gaps(lane, event.time_us, self.context.horizon_us)
         handler = self._handlers.get(type(event.body))
         if handler is not None:
@@ -202,7 +203,8 @@ class Judge:
         home.release(done)
         self.trial.settle(home, done)
 
-    def _again(self, home: Home, held: list[Held], reason: str) -> None:
+    def again(self, home: Home, held: list[Held], reason: str) -> None:
+        """Judge these once more, in the order of the home."""
         for one in sorted(held, key=lambda one: one.order):
             self.trial.judge(home, one, reason)
 
@@ -232,14 +234,14 @@ class Judge:
         waiting = home.held.get((row.scope, row.key))
         self._judge(home, held)
         if row.rare.place and late:
-            self._again(home, home.all_held(), "a create arrived late")
+            self.again(home, home.all_held(), "a create arrived late")
         elif waiting:
             again = [
                 one
                 for one in waiting
                 if one is not held and (one.unmatched or one.disputed or (late and one.order > held.order))
             ]
-            self._again(home, again, "its create arrived" if not late else "an earlier event arrived late")
+            self.again(home, again, "its create arrived" if not late else "an earlier event arrived late")
             self._close(home, again)
 
     def _hit(self, home: Home, held: Held, late: bool) -> None:
@@ -251,7 +253,7 @@ class Judge:
             home.recent.append(held)
         if held.clean and event.part and event.request_id:
             beside = [one for one in home.requests.get(event.request_id, ()) if one is not held]
-            self._again(home, beside, "another part of its request was judged")
+            self.again(home, beside, "another part of its request was judged")
 
     def _commit(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
@@ -259,7 +261,7 @@ class Judge:
         mark = new_mark(held.event, held.order, held.lane, COMMIT)
         mark.bytes = -1 if body.bytes is None else body.bytes
         mark.payload = body.payload_digest or ""
-        self._mark(home, held, mark, late)
+        self.mark(home, held, mark, late)
         for row in home.addresses.rows(*address_of(held.event)):
             if row.rare.commit is mark:
                 home.payloads.add(row)
@@ -267,10 +269,11 @@ class Judge:
     def _expire(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body
         assert isinstance(body, Expire)
-        self._mark(home, held, new_mark(held.event, held.order, held.lane, body.reason), late)
+        self.mark(home, held, new_mark(held.event, held.order, held.lane, body.reason), late)
         home.addresses.forget(held.event.time_us - self.context.horizon_us)
 
-    def _mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
+    def mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
+        """What a commit or an end says about an address, and what is judged again for it."""
         scope, key = address_of(held.event)
         scopes = home.scopes_for(held.event)
         for one in scopes:
@@ -283,11 +286,11 @@ class Judge:
             if one.disputed or (late and one.order > held.order)
         ]
         if again:
-            self._again(home, again, "an earlier event arrived late" if late else "another node's event arrived")
+            self.again(home, again, "an earlier event arrived late" if late else "another node's event arrived")
             self._close(home, again)
-        self._told_later(home, held, addresses)
+        self.told_later(home, held, addresses)
 
-    def _told_later(self, home: Home, held: Held, addresses: set[Address] | None) -> None:
+    def told_later(self, home: Home, held: Held, addresses: set[Address] | None) -> None:
         """Hits of other nodes that came before an end, although by the clocks they were made after it."""
         ended_us = held.event.time_us + self.context.skew_us
         if self.stream.newest_us <= ended_us or not (home.recent or home.held):
@@ -304,78 +307,8 @@ class Judge:
             and one.event.node != held.event.node
             and (addresses is None or address_of(one.event) in addresses)
         }
-        self._again(home, list(again.values()), "an end that came before it was told later")
+        self.again(home, list(again.values()), "an end that came before it was told later")
         self.trial.settle(home, [one for one in again.values() if not self.trial.may_change(home, one)])
-
-    def _invalidate(self, home: Home, held: Held, late: bool) -> None:
-        event, body = held.event, held.event.body
-        assert isinstance(body, Invalidate)
-        if body.outcome != "done":
-            self.stream.invalidate_failed(event, body)
-            return
-        if body.scope == "entry":
-            self._mark(home, held, new_mark(held.event, held.order, held.lane, "invalidated"), late)
-            return
-        home.barriers.add(
-            Barrier(
-                order=held.order,
-                time_us=event.time_us,
-                event_id=event.id,
-                restart=False,
-                store=event.store if body.scope == "store" else "",
-                where=tuple(sorted(body.where.items())),
-            )
-        )
-        self._barrier_moved(home, held.order, late)
-        self._told_later(home, held, None)
-
-    def _restarted(self, home: Home, lane: Lane, event: Event) -> None:
-        """The first event of an incarnation: a new one implies a restart, which memory tiers do not survive."""
-        survivors: frozenset[str] = frozenset({"nvme"})
-        told = isinstance(event.body, NodeStart)
-        if isinstance(event.body, NodeStart):
-            survivors = frozenset(event.body.surviving_tiers)
-        incarnations = home.nodes[lane.node].lanes
-        if incarnations[0] is lane and len(incarnations) == 1:
-            home.born_empty = told and not survivors and event.seq == 1
-            if not told:
-                return
-        self._restart(home, lane, event, survivors)
-        if lane.next is not None and lane.next.runs and home.barriers.at(lane.next.start) is None:
-            # An older incarnation turned up: the one that had been taken for the first was a restart too.
-            self._restart(home, lane.next, event, frozenset({"nvme"}))
-
-    def _restart(self, home: Home, lane: Lane, event: Event, survivors: frozenset[str]) -> None:
-        event_id = lane.event_id(lane.order(0, lane.runs[0][0]))
-        home.barriers.add(Barrier(lane.start, event.time_us, event_id, restart=True, survivors=survivors))
-        self._barrier_moved(home, lane.start, lane.next is not None or bool(home.gapped))
-
-    def _node_start(self, home: Home, held: Held, late: bool) -> None:
-        body = held.event.body
-        assert isinstance(body, NodeStart)
-        if held.lane.node != home.owner:
-            return
-        survivors = frozenset(body.surviving_tiers)
-        if held.event.seq == 1 and home.nodes[home.owner].lanes[0] is held.lane:
-            home.born_empty = not survivors
-        home.barriers.add(
-            Barrier(
-                # Inside an incarnation it can only mean what it says where it stands.
-                held.lane.start if held.event.seq == 1 else held.order,
-                held.event.time_us,
-                held.event.id,
-                restart=True,
-                survivors=survivors,
-            )
-        )
-        self._barrier_moved(home, held.lane.start, late)
-
-    def _barrier_moved(self, home: Home, order: int, late: bool) -> None:
-        if not late:
-            return
-        home.addresses.barrier_came_late(order)
-        if home.held:
-            self._again(home, home.all_held(), "a restart or invalidation arrived late")
 
     def _resolve(self, home: Home, held: Held, late: bool) -> None:
         """The identity of an event that carried only a request id."""
@@ -403,7 +336,7 @@ class Judge:
                     if row.order == one.order:
                         row.resolve(one.who)
                 again = [other for other in home.held.get(address, ()) if other.order >= one.order]
-                self._again(home, again, "its identity was resolved")
+                self.again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]
                 home.release(done)
                 self.trial.settle(home, done)
