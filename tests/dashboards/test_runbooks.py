@@ -23,6 +23,7 @@ def told(page: Path) -> list[list[str]]:
     """Every `kvtrail ...` in code on the page, as words."""
     text = page.read_text()
     blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [re.sub(r"\s*\\\n\s*", " ", block) for block in blocks]
     lines = [line.split("  #")[0].split(" > ")[0] for block in blocks for line in block.splitlines()]
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     found = []
