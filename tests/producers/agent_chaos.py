@@ -81,7 +81,10 @@ class Processes:
 
     def left(self) -> list[Path]:
         """Tallies of engines, segments of spools."""
-        return [*self.folder.glob("agent.sock.tallies/*/*"), *self.folder.glob("spool/*/*/*.seg*")]
+        try:
+            return [*self.folder.glob("agent.sock.tallies/*/*"), *self.folder.glob("spool/*/*/*.seg")]
+        except FileNotFoundError:  # the agent has just removed a folder: it is not done
+            return [self.folder]
 
     def close(self) -> None:
         """End whatever still runs."""
