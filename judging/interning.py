@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .comparison import Comparator
 
 UNKNOWN = -1
-_OBJECTS_KEPT = 4_096
+_OBJECTS_KEPT = 2_048
 _MADE_KEPT = 4_096
 OWN = ("media_digest", "embedding_digest", "parent_digest", "block_digest", "prefix_digest", "token_ids_digest")
 """Dimensions that are an entry's own."""
