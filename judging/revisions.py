@@ -35,9 +35,16 @@ class Revisions:
         self.standing.pop(subject_id, None)
 
     def drain(self) -> list[Finding]:
-        """New revisions since the last call, in order."""
+        """The newest revision of each finding that has one since the last call, in order.
+
+        What one record opened and changed again is one change: a record of events that arrives behind its successor
+        closes a gap number by number. Revision numbers count every step, so they do not depend on how events are
+        packed into records.
+        """
         fresh, self.fresh = self.fresh, []
-        return fresh
+        if len(fresh) < 2:
+            return fresh
+        return list({finding.id: finding for finding in fresh}.values())
 
     def _log(self, finding: Finding) -> None:
         self.standing[finding.id] = finding

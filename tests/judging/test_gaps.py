@@ -1,6 +1,8 @@
 """A lane's gaps over time are one finding, whose revisions count on."""
 
 from kvtrail.judging.offline import History
+from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
+from kvtrail.schemas.events import Event
 
 from .cases import scenario
 
@@ -20,3 +22,19 @@ def test_a_gap_after_one_that_was_filled_is_a_later_revision() -> None:
         (2, "retracted", "1 event(s) missing: 3"),
         (3, "open", "2 event(s) missing: 5-6"),
     ]
+
+
+def test_one_record_is_one_change() -> None:
+    """A record that arrives behind its successor fills a gap number by number: nobody wants to be told each step."""
+    lines = "\n".join(["n1:1 create K acme", *(f"n1:{seq} hit K acme" for seq in range(2, 42))])
+    events = [record for _, record in scenario(lines).steps if isinstance(record, Event)]
+    encoder, decoder = EnvelopeEncoder(), EnvelopeDecoder()
+    history = History()
+    said = [
+        [found for found in history.take(decoder.decode(encoder.encode(part))) if found.cause == "STREAM_GAP"]
+        for part in (events[:2], events[32:], events[2:22], events[22:32])
+    ]
+    assert [[found.status for found in step] for step in said] == [[], ["open"], ["open"], ["retracted"]]
+    assert [step[0].title.partition(" ")[0] for step in said[1:3]] == ["30", "10"]
+    numbers = [step[0].revision for step in said[1:]]
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 31
