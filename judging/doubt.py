@@ -63,13 +63,18 @@ def _in_doubt(home: Home, rows: list[Row], moment: Moment, skew_us: int) -> bool
         found = (row.rare.commit, row.end, home.addresses.barrier_of(row))
         marks += [mark for mark in found if mark is not None]
     changes: list[Dated] = [*rows, *marks]
-    if any(_unordered(change, moment, skew_us) for change in changes):
+    if any(_unordered(change, moment, skew_us) or _overtaken(change, moment, skew_us) for change in changes):
         return True
     return any(_unordered(mark, row, skew_us) for mark in marks for row in rows)
 
 
 def _unordered(one: Dated, two: Dated, skew_us: int) -> bool:
     return one.node != two.node and abs(one.time_us - two.time_us) <= skew_us
+
+
+def _overtaken(change: Dated, moment: Moment, skew_us: int) -> bool:
+    """Whether the log has a change after the moment that was surely before it: its record was long on its way."""
+    return change.order > moment.order and precedes(change, moment, skew_us)
 
 
 def _was_over(home: Home, row: Row, rows: list[Row], moment: Moment, skew_us: int) -> bool:

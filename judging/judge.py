@@ -309,6 +309,7 @@ class Judge:
         }
         self.again(home, list(again.values()), "an end that came before it was told later")
         self.trial.settle(home, [one for one in again.values() if not self.trial.may_change(home, one)])
+        self.trial.settle(home, home.hold_accused())
 
     def _resolve(self, home: Home, held: Held, late: bool) -> None:
         """The identity of an event that carried only a request id."""

@@ -129,6 +129,7 @@ class Addresses:
             or (mark.place and mark.place != row.rare.place)
             or (mark.generation >= 0 and mark.generation != row.rare.generation)
             or (mark.version and mark.version != row.rare.version)
+            or precedes(mark, row, self._skew_us)
             or (isinstance(found, list) and (self._before(found, row, mark) or not all(map(_ended, found[:-1]))))
         ):
             return False
@@ -228,6 +229,8 @@ class Addresses:
                 meant[-1].rare.commit = mark
                 self._replace(rows, meant[-1], mark.order, mark.time_us)
             return bool(meant)
+        # An end that was surely before a create, and was told after it, is none of that instance.
+        live = [row for row in live if not precedes(mark, row, self._skew_us)]
         if mark.reason in NOT_READABLE:
             live = [row for row in live if row.rare.pending and row.rare.commit is None] or live
             live = live[-1:]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from copy import copy
 
 from msgspec import Struct
 
@@ -124,6 +125,16 @@ class Home:
                 self._forget(oldest)
                 yield oldest
             self._gone -= 1
+
+    def hold_accused(self) -> Iterator[Held]:
+        """Keep those that had been found to be right and are not any more, since a create may still clear them."""
+        for accused in [one for one in self.recent if one.disputed]:
+            self.recent.remove(accused)
+            if accused not in self.held.get(address_of(accused.event), ()):
+                if accused.gone:  # one that was held before is still counted there
+                    accused = copy(accused)
+                    accused.gone = False
+                yield from self.hold(accused)
 
     def release(self, done: Iterable[Held]) -> None:
         """These are final now."""

@@ -175,6 +175,47 @@ def test_an_order_to_the_fleet_about_when_the_entry_was_made() -> None:
         ] == expected
 
 
+@pytest.mark.parametrize(
+    "history",
+    [
+        # what the node of the entry did a minute before the hit comes after it: records that waited in a spool
+        "n1:1 create K acme {tier=l3, payload=P1} t=0\n"
+        "n2:1 hit K acme {tier=l3, payload=P2} t=100\n"
+        "n1:2 create K acme {tier=l3, payload=P2} t=60",
+        "n1:1 create K acme {tier=l3, payload=P1} t=0\n"
+        "n1:2 expire K - {tier=l3} t=50\n"
+        "n2:1 hit K acme {tier=l3, payload=P2} t=100\n"
+        "n1:3 create K acme {tier=l3, payload=P2} t=60",
+        "n1:1 create K acme {tier=l3, state=pending} t=0\n"
+        "n2:1 hit K acme {tier=l3} t=100\n"
+        "n1:2 commit K - {tier=l3} t=50",
+        # found to be right, then found to be wrong, then cleared
+        "n1:1 create K acme {tier=l3} t=0\n"
+        "n2:1 hit K acme {tier=l3} t=100\n"
+        "n1:2 expire K - {tier=l3} t=50\n"
+        "n1:3 create K acme {tier=l3} t=60",
+        # an end is not that of an instance that was surely made after it
+        "n1:1 create K acme {tier=l3, payload=P1} t=0\n"
+        "n2:1 create K acme {tier=l3, payload=P2} t=100\n"
+        "n1:2 expire K - {tier=l3} t=50\n"
+        "n3:1 hit K acme {tier=l3, payload=P2} t=500",
+        "n2:1 create K acme {tier=l3} t=100\nn1:1 expire K - {tier=l3} t=50\nn3:1 hit K acme {tier=l3} t=500",
+    ],
+)
+def test_records_that_were_long_on_their_way_accuse_nobody(history: str) -> None:
+    assert causes(history, skew_s=5) == []
+
+
+def test_an_end_that_was_long_on_its_way_still_accuses() -> None:
+    history = """
+    n1:1 create K acme {tier=l3} t=0
+    n2:1 hit K acme {tier=l3} t=100
+    n1:2 expire K - {tier=l3} t=50
+    n1:3 create K acme {tier=l3} t=160
+    """
+    assert causes(history, skew_s=5) == ["n2:1 HIT_AFTER_EXPIRE high"]
+
+
 @pytest.mark.parametrize(("time", "expected"), [(53, []), (58, ["d1:1 STALE_HANDLE high"])])
 def test_a_place_that_changed_hands_about_when_another_node_read_it(time: float, expected: list[str]) -> None:
     history = f"""
