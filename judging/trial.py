@@ -86,7 +86,7 @@ class Trial:
         row = case.row
         # An entry whose creator is still to be resolved has nobody to be compared with either.
         held.unmatched = row is None or (row.identity < 0 and bool(row.request_id))
-        held.disputed = verdict is not None and home.owner != event.node
+        held.disputed = verdict is not None and home.has_others(event.node)
         self._served(home, held, row)
         if not held.seen:
             held.seen = True

@@ -49,7 +49,8 @@ def _never_raises(
 class AgentPublisher:
     """`LifecyclePublisher` over an agent: the same calls, with the same meaning.
 
-    `identity` may be an `Identity` or a mapping of dimensions. What the engine accepts and then loses to a kill is
+    `identity` may be an `Identity` or a mapping of dimensions, which is read when it is sent: do not change one that
+    was passed, pass another. What the engine accepts and then loses to a kill is
     declared by the agent, where the folder `<socket>.tallies` can be written. Raises `ValueError` for an empty node;
     nothing raises afterwards.
     """

@@ -314,10 +314,11 @@ class AgentLink:
 
     def _dimensions(self, identity: Any) -> dict[str, str]:
         kept = self._identities.get(id(identity))
-        if kept is None:
+        fixed = hasattr(identity, "to_wire")
+        if kept is None or not (fixed or kept[1] == identity):  # a mapping may have been given other values since
             if len(self._identities) >= 4096:
                 self._identities.clear()
-            made = identity.to_wire() if hasattr(identity, "to_wire") else dict(identity)
+            made = identity.to_wire() if fixed else dict(identity)
             kept = self._identities[id(identity)] = (identity, made)  # kept, so that its id stays its own
         return kept[1]
 

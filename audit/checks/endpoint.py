@@ -25,6 +25,8 @@ LARGEST = 8 << 20
 """Bytes of one answer."""
 BUSY = frozenset({408, 425, 429, 503, 529})
 _LONGEST_PAUSE_S = 60.0
+_SHORTEST_PAUSE_S = 0.5
+"""Also for one that asks for none: a busy endpoint is not asked without end at full speed."""
 _KEPT_S = 2.0  # servers close idle connections after five seconds or so: a request must not meet that
 
 
@@ -102,7 +104,7 @@ class Endpoint:
             if status not in BUSY:
                 return _document(status, answered, raw), seconds
             wanted = _retry_after(answered.get("retry-after", ""), time.time())
-            wait = min(pause, _LONGEST_PAUSE_S) if wanted is None else wanted
+            wait = min(pause, _LONGEST_PAUSE_S) if wanted is None else max(wanted, _SHORTEST_PAUSE_S)
             if self.clock.now() + wait >= self._end or self.clock.wait(wait):
                 if status in (429, 529):
                     raise NoAnswer(

@@ -87,7 +87,8 @@ class Prober:
         except NoAnswer as error:
             if self._clock.wait(0):
                 return Probed(probe=_cut_short(made, policy), pairs=tuple(made), stopped=True)
-            return Probed(probe=no_verdict(error.trouble, policy, len(made)), pairs=tuple(made), trouble=str(error))
+            probe = _broken(made, policy) or no_verdict(error.trouble, policy, len(made))
+            return Probed(probe=probe, pairs=tuple(made), trouble=str(error))
         except Stopped:
             return Probed(probe=_cut_short(made, policy), pairs=tuple(made), stopped=True)
         return Probed(probe=judge_isolation(made, policy), pairs=tuple(made))
@@ -129,7 +130,10 @@ class Stopped(Exception):
 
 def _cut_short(pairs: list[Pair], policy: Policy) -> Probe:
     """A hit that was seen stays seen; nothing else follows from half a probe."""
+    stopped = Probe(isolation=Isolation.INCONCLUSIVE, why=Why.STOPPED, policy=policy, pairs=len(pairs))
+    return _broken(pairs, policy) or stopped
+
+
+def _broken(pairs: list[Pair], policy: Policy) -> Probe | None:
     told = judge_isolation(pairs, policy) if pairs else None
-    if told is not None and told.isolation is Isolation.BROKEN:
-        return told
-    return Probe(isolation=Isolation.INCONCLUSIVE, why=Why.STOPPED, policy=policy, pairs=len(pairs))
+    return told if told is not None and told.isolation is Isolation.BROKEN else None

@@ -7,6 +7,7 @@ from copy import copy
 from msgspec import Struct
 
 from ...schemas.events import Event
+from ...schemas.reserved import is_reserved_home
 from ..interning import Identities, Who
 from .addresses import Address, Addresses
 from .barriers import Barriers
@@ -75,6 +76,10 @@ class Home:
         if found is not None:
             return found, False
         return incarnations.open(index, node, incarnation, self.name, time_us, skew_us), True
+
+    def has_others(self, node: str) -> bool:
+        """Whether other nodes than this one can write here: the heartbeat's homes are its node's alone."""
+        return self.owner != node and not is_reserved_home(self.name)
 
     def note_gaps(self, lane: Lane, time_us: int, horizon_us: int) -> bool:
         """Keep count of the lanes with gaps. True when the last gap of this home has just been filled, or given up:

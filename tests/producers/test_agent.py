@@ -112,6 +112,18 @@ def test_what_no_event_can_hold_keeps_its_number_and_is_counted(
     assert isinstance(found[2].body, Check) and found[2].body.detail.startswith("refused: ")
 
 
+def test_a_mapping_that_is_used_again_is_read_again(running: Running, memory: MemoryTransport) -> None:
+    who = {"tenant_id": "northwind"}
+    with engine(running.path) as publisher:
+        publisher.create("k1", who, store="kv", tier="nvme")
+        assert publisher.flush(30)
+        who["tenant_id"] = "contoso"
+        publisher.hit("k1", who, store="kv", tier="nvme")
+        assert publisher.flush(30)
+    tenants = [event.identity.tenant_id for event in arrived(memory) if event.identity is not None]
+    assert tenants == ["northwind", "contoso"]
+
+
 def test_several_engines_and_a_store_they_share(running: Running, memory: MemoryTransport) -> None:
     publishers = [engine(running.path, f"gpu-{n}") for n in range(4)]
 

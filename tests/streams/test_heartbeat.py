@@ -42,7 +42,8 @@ def test_every_beat_is_one_critical_finding_in_each_partition_and_nothing_else()
     assert all(is_own(one) for one in found)
     stats = judge.stats()
     assert stats["compared"] == 0 and stats["coverage"] == {}, "kvtrail's own hits are nobody's coverage"
-    assert stats["live"] == 0, "nothing is left of a beat"
+    assert stats["live"] == stats["held"] == 0, "nothing is left of a beat"
+    assert not judge.revisions.standing
 
 
 def test_silence_is_noticed_by_partition_and_ends() -> None:

@@ -93,6 +93,13 @@ def test_the_deadline_is_one_over_everything(stub: Stub) -> None:
     assert clock.waited == [4.0, 4.0]
 
 
+def test_an_endpoint_that_asks_for_no_pause_gets_one(stub: Stub) -> None:
+    stub.become(Behaviour(status=503, after=0, retry_after="0"))
+    clock = Patience()
+    assert diff(stub, VLLM, deadline_s=10.0, clock=clock).diff.reason == Trouble.SERVER_FAILED
+    assert 1 < len(clock.waited) <= 20 and min(clock.waited) > 0
+
+
 def test_a_wait_that_is_cut_short_ends_it(stub: Stub) -> None:
     class Stopping(Patience):
         def wait(self, seconds: float) -> bool:

@@ -88,6 +88,18 @@ def test_every_reason_has_words() -> None:
         assert words.happened and words.steps and "{" not in words.steps[0]
 
 
+def test_a_hit_that_was_seen_stays_seen_where_later_answers_are_missing(stub: Stub) -> None:
+    for shares, after, isolation, why in (
+        (True, 5, "broken", "reported_hit"),
+        (True, 2, "inconclusive", "server_failed"),
+        (False, 5, "inconclusive", "server_failed"),
+    ):
+        stub.become(Behaviour(shares_across_tenants=shares, status=500, after=after))
+        told = probe(stub, FORMS["vllm"], clock=Patience())
+        assert (told.probe.isolation, told.probe.why, told.stopped) == (isolation, why, False)
+        assert told.trouble
+
+
 def test_a_probe_that_is_stopped_keeps_a_hit_it_has_seen_and_nothing_else(stub: Stub) -> None:
     class Stopping(Patience):
         def __init__(self, after: int) -> None:
