@@ -81,7 +81,7 @@ def isolation(
     marked (user agent kvtrail, user kvtrail-probe). Reported cached tokens decide, latencies are second evidence.
 
     Exit status: 0 as policy has it, 1 a tenant reached another's entry, 3 inconclusive (and why), 2 an error. With
-    --every, the last probe's.
+    --every, the last probe's that came to its end or found something.
     """
     wire = FORMS[form]
     span = _span(every)
@@ -92,7 +92,7 @@ def isolation(
         raise ConfigError("are the same twice.", field="--tenant", remedy="Name two tenants that differ.")
     config = current_config(path)
     with stopping() as clock:
-        status = 0
+        status = INCONCLUSIVE
         while True:
             with Endpoint(
                 url, wire.path, headers={}, purpose="isolation-probe", timeout_s=timeout,
@@ -103,7 +103,7 @@ def isolation(
                 )
                 probed = prober.run(pairs, cast(Policy, policy))
                 subject = Subject(store=store or endpoint.authority)
-            if span and probed.stopped:
+            if span and probed.stopped and probed.probe.isolation is not Isolation.BROKEN:
                 break
             status = EXITS[probed.probe.isolation]
             _tell(config, wire, probed, subject, other, endpoint.url, publish=publish, as_json=as_json)

@@ -91,10 +91,12 @@ class StateTopic:
             owner=self._owner,
             unjudged=unjudged,
         )
+        before, blobs = self._removable.get(partition, []), [key for key, _ in records[:-1]]
+        self._removable[partition] = [*before, *blobs]  # should this one be broken off, the next one removes it too
         first = await self._send(partition, records)
-        replaced: list[tuple[bytes, bytes | None]] = [(key, None) for key in self._removable.get(partition, [])]
+        replaced: list[tuple[bytes, bytes | None]] = [(key, None) for key in before]
         await self._send(partition, [*replaced, pointer(partition, first, self._owner)])
-        self._removable[partition] = [key for key, _ in records[:-1]]
+        self._removable[partition] = blobs
         return manifest_of(records)
 
     async def _send(self, partition: int, records: Iterable[tuple[bytes, bytes | None]]) -> int:

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from kvtrail.cli import bypass_diff, checking
 from kvtrail.cli.main import kvtrail
+from kvtrail.cli.probe import StoppableClock
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import Config
@@ -351,6 +353,25 @@ def test_a_scheduled_probe_ends_in_order_when_told(stub: Stub, environ: dict[str
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(("shares", "after", "status"), [(False, 4, 3), (True, 4, 1)])
+def test_a_scheduled_probe_that_is_stopped_in_its_first_round_clears_nobody(
+    stub: Stub, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, shares: bool, after: int, status: int
+) -> None:
+    class Stopped(StoppableClock):
+        asked = 0
+
+        def wait(self, seconds: float) -> bool:
+            self.asked += 1
+            return self.asked > after
+
+    monkeypatch.setattr("kvtrail.cli.probe.stopping", lambda: nullcontext(Stopped()))
+    stub.become(Behaviour(shares_across_tenants=shares))
+    words = ("--by", "header", "--tenant", "a=text:a", "--tenant", "b=text:b", "--pause", "0", "--every", "10m")
+    result = run(environ, "probe", "isolation", stub.url, "--form", "vllm", *words)
+    assert result.exit_code == status, result.output
+    assert ("reached another's entry" in result.output) is shares
 
 
 def test_publishes_follows_the_broker() -> None:
