@@ -96,7 +96,7 @@ def rejudge(
         judge = Judge(config.judging, config.deployment, book)
         fold = Fold(judge, 0)
         for page in _pages(client, place.partition, since_us, until_us):
-            for finding in fold.apply(page):
+            for finding in _judged(fold, page):
                 if not is_own(finding):
                     judged[finding.id] = finding
             records += len(page)

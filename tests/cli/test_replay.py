@@ -1,20 +1,25 @@
 """`kvtrail backfill` and `kvtrail replay`: a recording through the whole pipeline, judged again from the store."""
 
+import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 from kvtrail.cli.backfill import backfill
 from kvtrail.cli.local.handover import to_environ
 from kvtrail.cli.replay import moment, replay
+from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
 from kvtrail.schemas.errors import KvtrailError
 from kvtrail.schemas.facts import encode_fact
+from kvtrail.schemas.findings import Finding
 from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from kvtrail.simulator.run import Run
 from kvtrail.store import queries
 from kvtrail.store.client import connect
+from kvtrail.streams import rejudging
 from kvtrail.streams.rejudging import EvidenceAltered, compare
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_judged, all_stored, config_of, read_topic, undisturbed, until
@@ -92,6 +97,28 @@ def _iso(us: int) -> str:
 def _counts(client: object) -> dict[str, int]:
     tables = ("events", "evidence", "findings", "facts", "dead_letters", "batches")
     return {name: client.query(f"SELECT count() AS n FROM {name}")[0]["n"] for name in tables}  # type: ignore[attr-defined] # a store client
+
+
+def test_a_record_that_cannot_be_judged_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = histories.envelope(histories.incident("node-x"))[1]
+    page = [SimpleNamespace(offset=7, append_us=1, raw=raw, sha256=hashlib.sha256(raw).hexdigest())]
+
+    def query(rows: object) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda client, **named: rows)
+
+    asked = SimpleNamespace(
+        FAR_PAST_US=0, APPENDED_BETWEEN=query([(1, 1, 1)]), FACTS_APPENDED=query([]), EVIDENCE_PAGE=query(page),
+        EVIDENCE_PLACES=query([SimpleNamespace(partition=3)]),
+    )  # fmt: skip
+
+    def defect(self: Judge, batch: object, append_us: int) -> list[Finding]:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(rejudging, "queries", asked)
+    monkeypatch.setattr(Judge, "batch", defect)
+    with pytest.raises(rejudging.NotJudged, match="KeyError") as raised:
+        rejudging.rejudge(None, Config(), rejudging.Span(from_us=0, to_us=1))  # type: ignore[arg-type]  # none is asked
+    assert raised.value.field == f"{LIFECYCLE}/3/7"
 
 
 def test_new_gone_and_changed_are_told_apart() -> None:
