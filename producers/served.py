@@ -31,6 +31,14 @@ class Served:
     weights_digest: str
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An answer elsewhere is none: the headers, a key among them, would go there."""
+
+    def redirect_request(self, *args: Any, **named: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
 Resolver = Callable[[str], Served]
 
 
@@ -110,7 +118,7 @@ class EndpointAliases:
     def _get(self, path: str, *, missing_ok: bool = False) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path, headers=self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+            with _opener.open(request, timeout=self._timeout_s) as answer:
                 found = json.loads(answer.read(_LARGEST))
         except (OSError, ValueError) as error:
             if missing_ok:

@@ -232,6 +232,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.seen: list[str | None] = []
+        self.redirects: dict[str, str] = {}
         endpoint = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -239,7 +240,10 @@ class Endpoint:
                 endpoint.seen.append(self.headers.get("authorization"))
                 answer = endpoint.answers.get(self.path)
                 body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(404 if answer is None else 200)
+                elsewhere = endpoint.redirects.get(self.path)
+                self.send_response(302 if elsewhere else 404 if answer is None else 200)
+                if elsewhere:
+                    self.send_header("location", elsewhere)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -310,6 +314,15 @@ def test_an_endpoint_that_tells_names_only_is_no_source(
     with pytest.raises(error, match=said) as caught:
         resolve_alias("support", EndpointAliases(endpoint.url))
     assert caught.value.field and caught.value.remedy
+
+
+def test_a_redirect_is_not_followed_since_the_key_would_go_with_it(endpoint: Endpoint, sharded: Path) -> None:
+    endpoint.models(support=str(sharded))
+    endpoint.answers["/elsewhere"] = endpoint.answers.pop("/v1/models")
+    endpoint.redirects["/v1/models"] = f"{endpoint.url}/elsewhere"
+    with pytest.raises(InvalidField, match="status 302"):
+        resolve_alias("support", EndpointAliases(endpoint.url, headers={"Authorization": "Bearer t"}))
+    assert endpoint.seen == ["Bearer t"]
 
 
 def test_an_address_that_is_none_and_an_endpoint_that_is_away() -> None:
