@@ -6,7 +6,7 @@ one horizon on its way; everything else here is only referred to by that.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from .ledger.home import Home
@@ -77,7 +77,7 @@ class Aging:
                         # Its tail may be lost, and a tier that survived it may hold what it had written.
                         home.born_empty = home.born_empty and node != home.owner
                 incarnations.lanes = kept
-                for lane, following in pairwise(kept):
+                for lane, following in zip_longest(kept, kept[1:]):
                     lane.next = following
                 if not kept:
                     del home.nodes[node]

@@ -86,8 +86,8 @@ class Pager:
     def dump(self) -> dict[str, Any]:
         """The exact state, for `load`."""
         return {
-            "book": self.book.dump(), "told": msgspec.json.encode(self.told), "changed": self._changed,
-            "heard": self._heard, "historical": self.historical, "since_us": self.since_us,
+            "book": self.book.dump(), "told": msgspec.json.encode(self.told), "changed": dict(self._changed),
+            "heard": dict(self._heard), "historical": self.historical, "since_us": self.since_us,
         }  # fmt: skip
 
     def load(self, state: dict[str, Any]) -> None:

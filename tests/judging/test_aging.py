@@ -158,3 +158,20 @@ def test_ticks_leave_nothing_behind() -> None:
     for n in range(100):
         assert facts.add(Fact(id=f"tick-{n}", effective_at_us=n, body=Tick()), n)
     assert {name: len(value) for name, value in vars(facts).items() if hasattr(value, "__len__")} == before
+
+
+def test_a_life_that_is_forgotten_is_not_what_comes_after_the_one_before_it() -> None:
+    """As in a judge that is made from a snapshot."""
+    judge, fleet = Judge(SETTINGS, "d", FactBook()), Fleet()
+    identity = Identity(tenant_id="acme", template_digest="ab" * 32)
+    events = [
+        fleet.emit("gone", "i1", Create(tokens=64), "k", "shared", identity=identity),
+        fleet.emit("gone", "i2", Hit(reused_tokens=64), "k", "shared", identity=identity),
+    ]
+    for _ in range(40):
+        fleet.now_us += HOUR_US
+        events.append(fleet.emit("stays", "i0", Hit(reused_tokens=64), "k", "shared", identity=identity))
+    for event in events:
+        judge.batch(as_batch(event), event.time_us)
+    (home,) = judge.homes.values()
+    assert [(lane.incarnation, lane.next) for lane in home.nodes["gone"].lanes] == [("i1", None)]

@@ -65,6 +65,15 @@ def test_a_thousand_findings_of_one_cause_are_one_page_and_one_of_growth() -> No
     assert told[0].example == "f0" and told[0].tenants == ("contoso", "northwind")
 
 
+def test_what_is_saved_does_not_change_while_it_is_written() -> None:
+    pager = Pager(NotifyConfig(), "test")
+    pager.take(finding("one"), S, S)
+    dumped = pager.dump()
+    before = msgspec.msgpack.encode(dumped)
+    pager.take(finding("two", cause_id="another"), 2 * S, 2 * S)
+    assert msgspec.msgpack.encode(dumped) == before
+
+
 def test_a_raised_severity_is_told_at_once_and_once() -> None:
     clock = Clock()
     clock.take(finding("f"))
