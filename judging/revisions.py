@@ -35,16 +35,17 @@ class Revisions:
         self.standing.pop(subject_id, None)
 
     def drain(self) -> list[Finding]:
-        """The newest revision of each finding that has one since the last call, in order.
+        """New revisions since the last call, in order: of each finding its opening, and how it stands now.
 
-        What one record opened and changed again is one change: a record of events that arrives behind its successor
-        closes a gap number by number. Revision numbers count every step, so they do not depend on how events are
-        packed into records.
+        What one record changes again and again is one change: a record that arrives behind its successor closes a gap
+        number by number. Revision numbers count every step, so they do not depend on how events are packed into
+        records; the opening is always told, so that nobody hears of an end without a beginning.
         """
         fresh, self.fresh = self.fresh, []
         if len(fresh) < 2:
             return fresh
-        return list({finding.id: finding for finding in fresh}.values())
+        newest = {finding.id: finding.revision for finding in fresh}
+        return [finding for finding in fresh if finding.revision in (1, newest[finding.id])]
 
     def _log(self, finding: Finding) -> None:
         self.standing[finding.id] = finding

@@ -1,6 +1,8 @@
 """A lane's gaps over time are one finding, whose revisions count on."""
 
-from kvtrail.judging.offline import History
+import msgspec
+from kvtrail.judging.offline import History, judge_history
+from kvtrail.judging.revisions import Revisions
 from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.events import Event
 
@@ -38,3 +40,14 @@ def test_one_record_is_one_change() -> None:
     assert [step[0].title.partition(" ")[0] for step in said[1:3]] == ["30", "10"]
     numbers = [step[0].revision for step in said[1:]]
     assert numbers == sorted(set(numbers)) and numbers[-1] == 31
+
+
+def test_a_retraction_never_comes_without_the_opening() -> None:
+    """What counts findings would take one away that it never added."""
+    revisions = Revisions()
+    finding = judge_history([record for _, record in scenario("n1:1 create K acme\nn1:3 hit K acme").steps])[0]
+    revisions.put(finding.id, finding)
+    revisions.put(finding.id, msgspec.structs.replace(finding, title="another"))
+    revisions.put(finding.id, None, "explained")
+    assert [(each.revision, each.status) for each in revisions.drain()] == [(1, "open"), (3, "retracted")]
+    assert revisions.drain() == []
