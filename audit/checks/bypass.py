@@ -55,7 +55,7 @@ def run_bypass_diff(
             if len(bypass) < controls:
                 tell(f"without reuse, {len(bypass) + 1} of {controls}")
                 bypass.append(target.ask(reuse=False))
-        if variations and wants_variations(runs()):
+        if variations and target.varies and wants_variations(runs()):
             for number in range(1, variations + 1):
                 tell(f"another wording, {number} of {variations}")
                 one = target.ask(reuse=True, variation=number)

@@ -47,7 +47,8 @@ class Form(Protocol):
         """The request as it is sent: temperature 0, one answer, no stream, at most `tokens` tokens."""
 
     def varied(self, request: Document, number: int) -> Document:
-        """The request with a few words added behind everything that can be cached."""
+        """The request with a few words added behind everything that can be cached; the request itself where nothing
+        can be added."""
 
     def read(self, document: Document) -> Answer:
         """The answer in a response. Raises `NoAnswer` for one that holds none."""

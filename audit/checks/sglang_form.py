@@ -48,7 +48,7 @@ class GenerateForm:
         return document
 
     def varied(self, request: Document, number: int) -> Document:
-        """The text, a few words longer; token ids stay as they are, since there is nothing to make new ones with."""
+        """The text, a few words longer; there is nothing to make other token ids with."""
         if not isinstance(request.get("text"), str):
             return request
         return {**request, "text": f"{request['text']}\n{AGAIN.format(number=number)}"}

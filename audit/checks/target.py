@@ -12,11 +12,13 @@ from .forms import AGAIN, Bypass, Document, Form
 
 class Target(Protocol):
     """What a bypass diff asks. `bypass` says in words how reuse is avoided, empty where nothing genuine can;
-    `declines` says why then. `hidden`: what makes the target tell how much it reused."""
+    `declines` says why then. `hidden`: what makes the target tell how much it reused. `varies`: whether there are other
+    wordings of the request."""
 
     bypass: str
     declines: str
     hidden: str
+    varies: bool
 
     def ask(self, *, reuse: bool, variation: int = 0) -> Answer:
         """The answer to the request, the `variation`-th wording of it. Raises `NoAnswer`."""
@@ -45,6 +47,7 @@ class EndpointTarget:
         self.bypass = self._bypass.does if self._bypass is not None else ""
         self.declines = form.declines
         self.hidden = form.hidden
+        self.varies = form.varied(self._request, 1) != self._request
 
     def ask(self, *, reuse: bool, variation: int = 0) -> Answer:
         """One answer. A field of ours that the endpoint does not know is left out from then on."""
@@ -111,6 +114,7 @@ class NodeTarget:
 
     declines = ""
     hidden = ""
+    varies = True
     bypass = "the node's own flag: its store is neither read nor written"
 
     def __init__(self, node: Node, prefix: Any, question: str) -> None:

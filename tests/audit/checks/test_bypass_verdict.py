@@ -1,5 +1,8 @@
 """What runs show: nobody is cleared for want of evidence, and nobody accused for noise."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -8,6 +11,10 @@ from kvtrail.audit.checks.answers import Answer, Step
 from kvtrail.audit.checks.bypass import run_bypass_diff
 from kvtrail.audit.checks.bypass_verdict import Outcome, Reason, Runs, Variation, judge, wants_variations, was_computed
 from kvtrail.audit.checks.bypass_words import tell_diff
+from kvtrail.audit.checks.forms import Document, Form
+from kvtrail.audit.checks.openai_form import VLLM
+from kvtrail.audit.checks.sglang_form import GENERATE
+from kvtrail.audit.checks.target import EndpointTarget
 
 LONG = tuple(range(20))
 
@@ -127,7 +134,7 @@ def test_nobody_is_cleared_or_accused_without_evidence(given: Runs) -> None:
 
 def test_every_reason_has_words() -> None:
     class Scripted:
-        bypass, declines, hidden = "a flag", "no flag.", "Turn it on."
+        bypass, declines, hidden, varies = "a flag", "no flag.", "Turn it on.", True
 
         def __init__(self, first: Runs) -> None:
             self._left = {True: list(first.reuse), False: list(first.bypass)}
@@ -148,7 +155,7 @@ def test_a_first_miss_is_followed_by_as_many_that_can_hit() -> None:
     asked: list[bool] = []
 
     class Cold:
-        bypass, declines, hidden = "a flag", "", ""
+        bypass, declines, hidden, varies = "a flag", "", "", True
 
         def ask(self, *, reuse: bool, variation: int = 0) -> Answer:
             asked.append(reuse)
@@ -159,3 +166,30 @@ def test_a_first_miss_is_followed_by_as_many_that_can_hit() -> None:
     assert made.diff.reason == Reason.ONLY_OWN_ENTRY
     with pytest.raises(ValueError, match="at least two controls"):
         run_bypass_diff(Cold(), controls=1)
+
+
+@pytest.mark.parametrize(
+    ("form", "request_", "asked", "outcome", "reason"),
+    [
+        (GENERATE, {"input_ids": [1, 2, 3]}, 5, "inconclusive", "margin_unknown"),
+        (VLLM, {"messages": [{"role": "system", "content": "Be kind."}]}, 5, "inconclusive", "margin_unknown"),
+        (GENERATE, {"text": "a question"}, 14, "implicated", "diverges_in_every_variation"),
+    ],
+)
+def test_the_same_request_three_times_is_no_other_wording(
+    form: Form, request_: Document, asked: int, outcome: str, reason: str
+) -> None:
+    """Token ids cannot be made longer by words, nor can a conversation in which no user speaks."""
+    asked_for: list[Document] = []
+
+    def ask(document: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Document, float]:
+        asked_for.append(dict(document))
+        said, cached = ("right " * 20, 0) if "cache_salt" in document else ("wrong " * 20, 64)
+        usage = {"prompt_tokens": 80, "completion_tokens": 20, "prompt_tokens_details": {"cached_tokens": cached}}
+        meta = {"cached_tokens": cached, "prompt_tokens": 80}
+        choice = {"message": {"content": said}, "finish_reason": "stop"}
+        return {"text": said, "meta_info": meta, "choices": [choice], "usage": usage}, 0.1
+
+    made = run_bypass_diff(EndpointTarget(form, ask, request_, tokens=32))
+    assert (made.diff.outcome, made.diff.reason) == (outcome, reason)
+    assert len(asked_for) == asked
