@@ -33,7 +33,18 @@ WORDS = ("registry.py", "cases.py", "review.py", "pages.py", "needs.py", "__init
 """Modules that hold what is said about rules, not what they do."""
 TESTS = "tests/catalogue " + " ".join(
     f"tests/judging/test_{name}.py"
-    for name in ("edges", "rules", "lanes", "doubt", "aging", "resolutions", "incident", "express")
+    for name in (
+        "edges",
+        "margins",
+        "disorder",
+        "rules",
+        "lanes",
+        "doubt",
+        "aging",
+        "resolutions",
+        "incident",
+        "express",
+    )
 )
 """What judges histories, quickest killers first; drawn histories would kill more, and take an hour more."""
 TIMEOUT_S = 120

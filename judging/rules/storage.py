@@ -67,10 +67,9 @@ def payload(case: HitCase) -> Verdict | None:
     tokens = hit.tokens_read
     if read is not None and size >= 0 and read != size:
         # Half of the tokens from half of the bytes is a partial read, which is nobody's fault.
-        partial = tokens is not None and 0 < tokens < row.tokens and 0 < read < size
-        if not (partial and tokens is not None and read * row.tokens >= size * tokens):
-            return _short("bytes", read, size)
-        return None
+        if tokens and read < size and read * row.tokens >= size * tokens:
+            return None
+        return _short("bytes", read, size)
     if tokens is not None and row.tokens and tokens != row.tokens:
         return _short("tokens", tokens, row.tokens)
     return None

@@ -48,8 +48,17 @@ def test_what_is_given_up_stays_reported_and_is_not_waited_for() -> None:
     one.give_up()
     assert one.whole and one.blind_from == one.order(2, 2)
     assert one.gaps() == ((2, 3), (5, 7))
-    assert one.take(2, 9) is None
+    assert one.take(2, 9) is None and one.take(8, 9) is None
     assert one.take(9, 10) is not None
+    assert (one.whole, one.gaps()) == (True, ((2, 3), (5, 7)))
+
+
+def test_a_beginning_that_is_given_up_leaves_a_lane_that_is_whole() -> None:
+    one = lane()
+    one.take(3, 1)
+    one.give_up()
+    assert one.whole and one.gaps() == ((1, 2),) and one.blind_from == one.order(1, 1)
+    assert one.take(1, 2) is None
 
 
 def test_incarnations_are_ordered_by_arrival_unless_the_nodes_clock_denies_it() -> None:
