@@ -140,7 +140,7 @@ def test_a_place_of_nobody_known_is_not_another_tenants(mine: str, theirs: str) 
         (100, 50, True),
         (120, 50, True),
         (50, 120, True),
-    ],  # fmt: skip
+    ],
 )
 def test_half_of_the_tokens_need_half_of_the_bytes(tokens: int, loaded: int, wrong: bool) -> None:
     lines = f"n1:1 create K acme {{tokens=100, bytes=100}}\nn1:2 hit K acme {{tokens={tokens}, loaded={loaded}}}"
