@@ -13,7 +13,7 @@ from ..judging.incident_book import IncidentBook
 from ..judging.incidents import Incident
 from ..schemas.findings import Finding
 from ..schemas.identity import titles
-from ..schemas.notifications import TENANTS_NAMED, Kind, Notification, notification_id
+from ..schemas.notifications import PIPELINE_SILENT, TENANTS_NAMED, Kind, Notification, notification_id
 from ..schemas.paging import NotifyConfig
 
 GROWTH = 10
@@ -34,7 +34,7 @@ class Pager:
         self._changed: dict[str, int] = {}
         """Incident -> when it began to differ from what was told."""
         self._heard: dict[str, int] = {}
-        """Incident that stands -> when its newest finding was appended."""
+        """Incident that stands -> when its newest finding was appended, or, not known any more, when it was told."""
 
     def take(self, finding: Finding, append_us: int, now_us: int) -> None:
         """Fold one revision, appended to its topic at `append_us`."""
@@ -55,11 +55,13 @@ class Pager:
         return decided + list(self._over(now_us))
 
     def know(self, notification: Notification) -> None:
-        """This has been decided, here or in an earlier life."""
+        """This has been decided, here or in an earlier life. Where the findings behind it are history by now, it was
+        last heard of then."""
         known = self.told.pop(notification.cause_id, None)
         self.told[notification.cause_id] = max(
             (one for one in (known, notification) if one is not None), key=lambda one: one.order
         )
+        self._hear_of(self.told[notification.cause_id])
         for cause_id in [cause_id for cause_id, one in self.told.items() if not one.is_open][:-TOLD_KEPT]:
             del self.told[cause_id]
 
@@ -143,12 +145,19 @@ class Pager:
             return
         for cause_id, heard_us in list(self._heard.items()):
             incident, known = self.book.incident(cause_id), self.told.get(cause_id)
-            if incident is None or known is None or not known.is_open:
+            if known is None or not known.is_open:
                 continue
             if now_us - heard_us >= self.settings.quiet_s * 1e6:
                 self.book.close(cause_id)
                 self._settle(cause_id, forget=True)
-                yield self.tell("resolved", incident, f"nothing new for {self.settings.quiet_s:g} s", now_us)
+                reason = f"nothing new for {self.settings.quiet_s:g} s"
+                yield self.tell("resolved", incident or _as_told(known), reason, now_us)
+
+    def _hear_of(self, told: Notification) -> None:
+        if not told.is_open:
+            self._heard.pop(told.cause_id, None)
+        elif told.cause != PIPELINE_SILENT and self.book.incident(told.cause_id) is None:
+            self._heard[told.cause_id] = max(told.at_us, self._heard.get(told.cause_id, 0))
 
     def _settle(self, cause_id: str, *, forget: bool = False) -> None:
         self._changed.pop(cause_id, None)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.findings import Finding, Party
 from kvtrail.schemas.notifications import Notification
-from kvtrail.schemas.paging import NotifyConfig
+from kvtrail.schemas.paging import HeartbeatConfig, NotifyConfig
+from kvtrail.streams.heartbeat_watch import HeartbeatWatch
 from kvtrail.streams.notifier_policy import Pager
 
 S = 1_000_000
@@ -141,6 +142,27 @@ def test_a_quiet_incident_is_over_and_what_comes_later_pages_again() -> None:
     clock.take(finding("h", event_time_us=clock.now))
     (opened,) = clock.after(3)
     assert (opened.episode, opened.findings) == (2, 1), "what was over does not count again"
+
+
+def test_what_was_told_before_the_state_was_lost_is_over_in_the_end_although_its_findings_are_history() -> None:
+    clock = Clock(quiet_s=3600, max_age_s=3600)
+    silence = HeartbeatWatch(HeartbeatConfig(), 1, 0).incident("test", [0])
+    told = [clock.pager.tell("opened", silence, "no worker", clock.now, "silent")]
+    clock.take(finding("over", cause_id="d"))
+    told += clock.after(3)
+    clock.take(finding("over", 2, cause_id="d", status="retracted"))
+    clock.take(finding("f"))
+    told += clock.after(3)
+    clock.take(finding("g", severity=Severity.CRITICAL))
+    told += clock.after(1000)
+    clock.pager = Pager(clock.settings, "test", since_us=clock.now)
+    for one in told:
+        clock.pager.know(one)
+    assert clock.after(3500) == [], "last told of less than an hour ago"
+    (resolved,) = clock.after(200)
+    assert (resolved.kind, resolved.cause_id, resolved.revision) == ("resolved", "c", 3)
+    assert clock.after(100_000) == []
+    assert [one.cause for one in clock.pager.told.values() if one.is_open] == ["PIPELINE_SILENT"]
 
 
 def test_history_pages_nobody() -> None:
