@@ -16,7 +16,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, OffsetOutOfRangeError
 
-from ..judging.errors import SnapshotError
 from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.errors import BadInput
@@ -35,12 +34,12 @@ from .notifier_journal import Journal, read_journal
 from .notifier_policy import Pager
 from .notifier_queue import TargetQueue
 from .notifier_report import NotifierReport
-from .notifier_state import State, encode
+from .notifier_saving import NotifierSaving
+from .notifier_state import State
 from .notifier_targets import new_session, targets_of
 from .process import Stopping, die, report
 from .records import Record, from_kafka
 from .silence import diagnose
-from .snapshots import SnapshotUnusable
 from .sole import SoleAssignor
 from .statetopic import StateTopic
 from .topics import ensure_topics
@@ -65,7 +64,8 @@ class Notifier:
         self._assigned = asyncio.Event()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}")
         self._consumer = _consumer(config)
-        self._snapshots = StateTopic(config.kafka, self._producer, self._instance, OWNER)
+        shelf = StateTopic(config.kafka, self._producer, self._instance, OWNER)
+        self._saving = NotifierSaving(shelf, config.notify.snapshot_s)
         self._journal = Journal(self._producer)
         self._metrics = Registry()
         self._targets = targets_of(config.notify)
@@ -74,8 +74,6 @@ class Notifier:
         self._tasks: list[asyncio.Task[None]] = []
         self._expect_after = 0.0
         self._catch_up: dict[TopicPartition, int] = {}
-        self._saved: dict[str, Any] = {}
-        self._saved_at = time.monotonic()
         self._revoked = False
         self._counts = {"findings": 0, "refused": 0, "notifications": 0}
         self.state: State | None = None
@@ -166,7 +164,7 @@ class Notifier:
                 self._fold(self.state, tp.partition, [from_kafka(record) for record in records])
             if not self._behind(self.state):
                 await self._tell(self.state, self.state.pager.decide(_now_us()))
-            if time.monotonic() - self._saved_at > self._config.notify.snapshot_s:
+            if self._saving.is_due:
                 await self._save(self.state)
         if self.state is not None:
             await self._save(self.state)
@@ -210,17 +208,7 @@ class Notifier:
 
     async def _take_over(self, owned: set[TopicPartition]) -> None:
         """The saved state, what was told since, and the place in each partition to go on from."""
-        notify, now_us = self._config.notify, _now_us()
-        state = State(
-            pager=Pager(notify, self._config.deployment, now_us - round(notify.max_age_s * 1e6)),
-            watch=HeartbeatWatch(self._config.heartbeat, self._config.kafka.partitions, now_us),
-        )
-        try:
-            snapshot = await self._snapshots.restore(0)
-            if snapshot is not None:
-                state.load(snapshot.state)
-        except (SnapshotUnusable, SnapshotError) as error:
-            _log.error("the saved state cannot be used and is built anew: %s", error)
+        state = await self._saving.restore(self._fresh)
         entries, self._journal.next = await read_journal(self._config.kafka, self._instance, state.journal)
         state.replay(entries)
         firsts = await self._consumer.beginning_offsets([*owned])
@@ -240,6 +228,13 @@ class Notifier:
         self._begin(state)
         _log.info("ready: notifier", extra={"open": len(state.standing()), "targets": [*self._couriers]})
 
+    def _fresh(self) -> State:
+        notify, now_us = self._config.notify, _now_us()
+        return State(
+            pager=Pager(notify, self._config.deployment, now_us - round(notify.max_age_s * 1e6)),
+            watch=HeartbeatWatch(self._config.heartbeat, self._config.kafka.partitions, now_us),
+        )
+
     def _begin(self, state: State) -> None:
         for target in self._targets:
             courier = Courier(
@@ -254,7 +249,6 @@ class Notifier:
         self._tasks.append(asyncio.create_task(self._watch(state), name="heartbeat-watch"))
         for task in self._tasks:
             task.add_done_callback(_died)
-        self._saved_at = time.monotonic()
         self.state = state
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -300,22 +294,15 @@ class Notifier:
 
     async def _save(self, state: State) -> None:
         """A snapshot, if anything is new; then the offsets, for whoever looks at the group's lag."""
-        self._saved_at = time.monotonic()
         state.journal = self._journal.next
-        dumped = state.dump()
-        if dumped == self._saved:
-            return
         offsets = {TopicPartition(FINDINGS, partition): offset for partition, offset in state.offsets.items()}
         try:
-            raw = await asyncio.to_thread(encode, dumped)
-            await self._snapshots.write(0, raw, state.journal, 0)
-            await self._consumer.commit(offsets)
+            if await self._saving.save(state):
+                await self._consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError) as error:
             _log.info("not committed: %r", error)  # revoked: the next owner goes on from the snapshot
         except KafkaError as error:
             _log.warning("no snapshot was written: %r", error)
-        else:
-            self._saved = dumped
 
     def revoked(self) -> None:
         """Another one may have told something meanwhile: what is known is read again."""

@@ -25,6 +25,11 @@ REPLAY_S = 20.0
 _log = logging.getLogger("kvtrail.streams.detector")
 
 
+def interval_s(every_s: float, took_s: float, again_s: float = 0.0) -> float:
+    """Seconds between two snapshots where one takes `took_s`, and `again_s` of work would have to be done again."""
+    return max(every_s, 0.0 if again_s >= REPLAY_S else min(took_s / SHARE, MOST_S))
+
+
 class Shelf(Protocol):
     """Where snapshots are kept."""
 
@@ -63,9 +68,7 @@ class Saving:
 
     def wait_s(self) -> float:
         """Seconds until a snapshot is due; 0 or less: now. Never while one is being written."""
-        share_s = 0.0 if self._judged_s >= REPLAY_S else min(self.took_s / SHARE, MOST_S)
-        interval_s = max(self._every_s, share_s)
-        wait_s = self._begun_at + interval_s - self._clock()
+        wait_s = self._begun_at + interval_s(self._every_s, self.took_s, self._judged_s) - self._clock()
         return wait_s if self._task is None or self._task.done() else max(wait_s, 1.0)
 
     async def begin(self, fold: Fold) -> None:
