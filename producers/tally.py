@@ -23,6 +23,8 @@ SLOTS = 8_192
 TALLY = "tally"
 """The file's name in an incarnation's folder."""
 _BYTES = SLOTS * 8
+_SHARED = 0
+"""No thread's id."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -77,13 +79,7 @@ class Tally:
 
     def slot(self, home: str) -> int | None:
         """The calling thread's slot for a lane; None where there is none left."""
-        key = (threading.get_ident(), home)
-        at = self._slots.get(key)
-        if at is None:
-            at = self._allot({"home": home, "count": 0}, 1)
-            if at is not None:
-                self._slots[key] = at
-        return at
+        return self._slot_of(threading.get_ident(), home)
 
     def count(self, home: str) -> None:
         """One number more for a lane."""
@@ -100,7 +96,7 @@ class Tally:
         with self._lock:
             found = self._lanes.get(home)
             if found is None:
-                at = self._allot({"home": home, "marks": 0}, 3)
+                at = self._allot({"home": home, "marks": 0}, 3, SLOTS)
                 view = self.view if at is not None else memoryview(bytearray(24)).cast("Q")
                 found = self._lanes[home] = Marks(view, at or 0)
             return found
@@ -117,19 +113,30 @@ class Tally:
             os.close(descriptor)
 
     def _count_together(self, home: str) -> None:
-        """When slots run out, threads share the lane's, under a lock."""
+        """When slots run out, the threads without one share another of the lane's, under a lock. Never a thread's own:
+        that one counts without, and one of the two could be lost."""
         with self._lock:
-            at = next((at for (_, other), at in self._slots.items() if other == home), None)
+            at = self._slot_of(_SHARED, home)
             if at is None:
                 self.overflowed = True
             else:
                 self.view[at] += 1
 
-    def _allot(self, line: dict[str, str | int], slots: int) -> int | None:
-        with self._lock:
+    def _slot_of(self, thread: int, home: str) -> int | None:
+        at = self._slots.get((thread, home))
+        if at is not None:
+            return at
+        with self._lock:  # until it is noted, too: others go through what is
             # The last quarter is for new lanes, not for more threads in old ones.
-            threads_too = slots == 3 or all(home != line["home"] for _, home in self._slots)
-            if self._descriptor < 0 or self._used + slots > (SLOTS if threads_too else SLOTS * 3 // 4):
+            is_reserved = thread == _SHARED or all(home != other for _, other in self._slots)
+            at = self._allot({"home": home, "count": 0}, 1, SLOTS if is_reserved else SLOTS * 3 // 4)
+            if at is not None:
+                self._slots[thread, home] = at
+            return at
+
+    def _allot(self, line: dict[str, str | int], slots: int, most: int) -> int | None:
+        with self._lock:
+            if self._descriptor < 0 or self._used + slots > most:
                 return None
             at = self._used
             self._line({name: value if name == "home" else at for name, value in line.items()})

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +317,54 @@ def test_when_slots_run_out_lanes_share_and_it_is_known(tmp_path: Path, monkeypa
             tally.count(home)
     assert {end.home: end.last for end in read_ends(tally.path)} == dict.fromkeys("abcdefgh", 2)
     assert tally.overflowed and not tally.is_settled()
+
+
+class Interrupted:
+    """The slots, where another thread comes in between reading one and writing it."""
+
+    def __init__(self, view: "memoryview[int]", comes_in: Callable[[], None]) -> None:
+        self._view, self._comes_in = view, [comes_in]
+
+    def __getitem__(self, at: int) -> int:
+        value = self._view[at]
+        if self._comes_in:
+            self._comes_in.pop()()
+        return value
+
+    def __setitem__(self, at: int, value: int) -> None:
+        self._view[at] = value
+
+
+def test_threads_without_a_slot_take_nothing_from_those_that_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 8)
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    for home in "abcdef":
+        tally.count(home)
+
+    def comes_in() -> None:
+        other = threading.Thread(target=tally.count, args=("a",))
+        other.start()
+        other.join()
+
+    tally.view = Interrupted(tally.view, comes_in)  # type: ignore[assignment]  # as far as counting uses it
+    tally.count("a")
+    assert {end.home: end.last for end in read_ends(tally.path)}["a"] == 3
+    assert not tally.overflowed
+
+
+def test_a_slot_is_noted_while_nobody_goes_through_them(tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+
+    class Slots(dict[tuple[int, str], int]):
+        def __setitem__(self, key: tuple[int, str], at: int) -> None:
+            with ThreadPoolExecutor(1) as other:
+                assert not other.submit(tally._lock.acquire, False).result(), "another thread may go through them"
+            super().__setitem__(key, at)
+
+    tally._slots = Slots()
+    tally.count("n:gpu-1")
 
 
 def test_a_tally_torn_anywhere_says_what_it_can(tmp_path: Path) -> None:
