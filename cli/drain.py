@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +64,19 @@ def drain(spool: Path | None, only: str | None, timeout: float, path: Path | Non
 
 
 def _nodes(root: Path) -> Iterator[str]:
-    for tally in root.glob(f"*/*/{TALLY}"):
-        head = read_head(tally)
-        if head is not None and tally.parent.parent.name == folder_name(head.node):
-            yield head.node
+    """Whose spools are there. Raises `ConfigError` for what cannot be read: it may be left there, too."""
+    try:
+        for folder in (folder for node in root.iterdir() if node.is_dir() for folder in node.iterdir()):
+            with suppress(FileNotFoundError, NotADirectoryError):  # no spool, or sent meanwhile
+                head = read_head(folder / TALLY)
+                if head is not None and folder.parent.name == folder_name(head.node):
+                    yield head.node
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read ({error.strerror}: {error.filename}).",
+            field="publisher.spool_directory",
+            remedy="Run it as the user whose producers wrote there; a damaged disk's folder can be moved away.",
+        ) from error
 
 
 async def _drain(root: Path, node: str, config: Config, timeout_s: float) -> Drained:

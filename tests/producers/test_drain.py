@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from kvtrail.producers import tally
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import KafkaConfig, PublisherConfig
+from kvtrail.schemas.errors import ConfigError
 from kvtrail.schemas.events import Check
 
 from .reading import TENANT, decode, events, first_arrivals, gaps, read_topic, runs, until
@@ -92,6 +94,31 @@ def test_an_empty_spool_and_a_missing_folder(tmp_path: Path) -> None:
     assert "nothing is left" in drain("--spool", str(tmp_path), bootstrap="127.0.0.1:1").output
     refused = CliRunner().invoke(producers, ["drain"], env={"KVTRAIL_PUBLISHER__SPOOL_DIRECTORY": ""})
     assert refused.exit_code != 0
+
+
+def test_what_cannot_be_read_is_named_with_what_to_do(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a traceback nor "nothing is left": root reads everything, so the disk says no."""
+    whole = Path.read_bytes, Path.iterdir
+    denied: list[str] = []
+
+    def unless_denied(path: Path) -> None:
+        if path.name in denied:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    def read_bytes(path: Path) -> bytes:
+        unless_denied(path)
+        return whole[0](path)
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        unless_denied(path)
+        return whole[1](path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    for denied[:] in (["tally"], ["n-gpu-1"]):
+        with pytest.raises(ConfigError, match="Permission denied") as told:
+            CliRunner().invoke(producers, ["drain", "--spool", str(spool)], catch_exceptions=False)
+        assert told.value.field == "publisher.spool_directory" and "Run it as the user" in told.value.remedy
 
 
 def test_how_far_behind_is_told_and_comes_to_nothing(tmp_path: Path) -> None:
