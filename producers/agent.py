@@ -13,9 +13,11 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -135,7 +137,8 @@ class Agent:
         self._config = config or PublisherConfig()
         self._group = group
         self._allowed = allowed
-        self._homes: dict[str, asyncio.Lock] = {}
+        self._homes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of homes to which something is on its way: engines may name any number of owners."""
         self._identities: dict[bytes, Identity | str] = {}
         self._serving: dict[tuple[str, str], int] = {}
         self._engines: set[asyncio.Task[None]] = set()
@@ -244,7 +247,9 @@ class Agent:
             while (run := await _read(reader)) is not None:
                 await slots.acquire()
                 home = str(run["home"])
-                lanes[home] = asyncio.create_task(self._carry(engine, run, lanes.get(home), writer, slots))
+                task = asyncio.create_task(self._carry(engine, run, lanes.get(home), writer, slots))
+                lanes[home] = task
+                task.add_done_callback(partial(_no_longer, lanes, home))
         finally:
             # What is in hand goes on when the engine has gone, and its end is not declared before that is safe.
             if self._stopping:
@@ -410,6 +415,11 @@ def _rows(times: list[int], columns: list[Any]) -> Iterator[tuple[Any, ...]]:
         raise ValueError
     size = len(times)
     return zip(times, *(each if isinstance(each, list) else repeat(each, size) for each in columns), strict=True)
+
+
+def _no_longer(lanes: dict[str, asyncio.Task[None]], home: str, task: asyncio.Task[None]) -> None:
+    if lanes.get(home) is task:
+        del lanes[home]
 
 
 async def _read(reader: asyncio.StreamReader) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """Engines that publish through an agent: the same events as without one, through restarts of either side."""
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -122,6 +124,17 @@ def test_a_mapping_that_is_used_again_is_read_again(running: Running, memory: Me
         assert publisher.flush(30)
     tenants = [event.identity.tenant_id for event in arrived(memory) if event.identity is not None]
     assert tenants == ["northwind", "contoso"]
+
+
+def test_nothing_is_kept_of_owners_whose_events_are_safe(running: Running) -> None:
+    with engine(running.path) as publisher:
+        for n in range(200):
+            publisher.hit("k", TENANT, store="kv", tier="gpu", owner=f"node-{n}")
+        assert publisher.flush(30)
+        assert running.agent.counts.events >= 200
+        until(lambda: not running.agent._homes, "their locks to go")
+        carried = [one for one in gc.get_objects() if isinstance(one, asyncio.Task) and "_carry" in repr(one)]
+        assert len(carried) < 20, "of finished work, all but the last is let go"
 
 
 def test_several_engines_and_a_store_they_share(running: Running, memory: MemoryTransport) -> None:
