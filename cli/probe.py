@@ -1,11 +1,12 @@
 """`kvtrail probe isolation`: does one tenant reach what another one has cached?"""
 
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Literal, cast
@@ -132,36 +133,51 @@ def _tell(
 
 
 class StoppableClock(Clock):
-    """A clock whose waits end when somebody asks to stop."""
+    """A clock whose waits end when somebody asks to stop.
+
+    `stop` may be called from a signal handler, which runs between any two steps of a wait: an Event's lock would be
+    waited for by the very thread that holds it.
+    """
 
     def __init__(self) -> None:
-        self.stop = threading.Event()
+        self.stopped = False
+        self._asked, self._ask = os.pipe()
+
+    def stop(self) -> None:
+        """End the wait under way and all coming ones."""
+        self.stopped = True
+        os.write(self._ask, b".")
 
     def wait(self, seconds: float) -> bool:
         """True once a stop was asked for."""
-        return self.stop.wait(max(0.0, seconds))
+        return self.stopped or bool(select.select([self._asked], [], [], max(0.0, seconds))[0])
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        os.close(self._asked)
+        os.close(self._ask)
 
 
 @contextmanager
 def stopping() -> Iterator[StoppableClock]:
     """Inside, the first SIGINT or SIGTERM lets the request under way end, and then everything; the second one ends it
     at once. Outside the main thread signals stay as they are."""
-    clock = StoppableClock()
-    if threading.current_thread() is not threading.main_thread():
-        yield clock
-        return
+    with closing(StoppableClock()) as clock:
+        if threading.current_thread() is not threading.main_thread():
+            yield clock
+            return
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if clock.stop.is_set():
-            os._exit(128 + number)
-        clock.stop.set()
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if clock.stopped:
+                os._exit(128 + number)
+            clock.stop()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield clock
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield clock
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _span(text: str | None) -> int:

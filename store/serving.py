@@ -2,8 +2,8 @@
 
 import logging
 import os
+import select
 import signal
-import threading
 from pathlib import Path
 from types import FrameType
 
@@ -25,7 +25,9 @@ def serve(directory: Path, port: int = 0, *, password: SecretStr | None = None) 
     `StackError` for a directory or port that cannot be used. Does not return where a statement outlasted the stop:
     the process then ends with status 1, which to the store is the same as a crash, and crashes lose nothing.
     """
-    stopping = threading.Event()
+    asked, ask = (
+        os.pipe()
+    )  # not an Event: its lock would be waited for by the thread that a signal interrupts holding it
     directory = directory.absolute()
     engine = Engine(directory)
     port_file = directory / "port"
@@ -41,7 +43,7 @@ def serve(directory: Path, port: int = 0, *, password: SecretStr | None = None) 
         ) from error
 
     def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
+        os.write(ask, b".")
 
     # After the engine has started: it installs handlers of its own.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,8 +53,7 @@ def serve(directory: Path, port: int = 0, *, password: SecretStr | None = None) 
     written.write_text(f"{facade.port}\n")
     written.replace(port_file)
     log.info("ready: store on 127.0.0.1:%d", facade.port)
-    while not stopping.wait(1.0):
-        pass
+    select.select([asked], [], [])
     log.info("stopping")
     port_file.unlink(missing_ok=True)
     facade.stop()

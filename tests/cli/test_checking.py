@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -330,6 +332,27 @@ def test_a_form_without_pools_cannot_tell_tenants_apart_by_salt(stub: Stub, envi
     words = ("--by", "cache-salt", "--tenant", "a=text:x", "--tenant", "b=text:y")
     result = run(environ, "probe", "isolation", stub.url, "--form", "anthropic", *words)
     assert isinstance(result.exception, KvtrailError) and "no field for a pool" in str(result.exception)
+
+
+@pytest.mark.parametrize("step", range(30))
+def test_a_stop_may_be_asked_for_at_any_step_of_a_wait(step: int) -> None:
+    """A signal's handler runs in the thread that waits, between any two of its steps: a lock would be held for ever."""
+    left = step
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0 and not clock.stopped:
+                clock.stop()
+        return trace
+
+    with closing(StoppableClock()) as clock:
+        sys.settrace(trace)
+        clock.wait(0.0)
+        sys.settrace(None)
+        assert clock.wait(0.0) is clock.stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
