@@ -17,7 +17,7 @@ from ..schemas.epochs import combined, label_of
 from ..schemas.errors import InvalidField
 from .epoch_adoption import adoption
 from .epoch_cost import cost
-from .epoch_scope import scope_from, scope_options, scope_words
+from .epoch_scope import filled, scope_from, scope_options, scope_words
 from .facts import line_of
 from .local.running import current_config
 
@@ -33,9 +33,11 @@ def epoch() -> None:
 
 
 @epoch.command()
-@click.option("--why", required=True, help="The reason, as INC-42. It stands in every finding's evidence.")
+@click.option(
+    "--why", required=True, callback=filled, help="The reason, as INC-42. It stands in every finding's evidence."
+)
 @scope_options
-@click.option("--epoch", "value", help="The new epoch. Default: the time, as 2026-11-29T142009Z.")
+@click.option("--epoch", "value", callback=filled, help="The new epoch. Default: the time, as 2026-11-29T142009Z.")
 def bump(why: str, value: str | None, where: tuple[str, ...], **named: str | None) -> None:
     """Declare a new epoch: an entry that carries an earlier one must not be served any more.
 
@@ -76,7 +78,9 @@ def _require_new(value: str, scope: Scope, kafka: KafkaConfig) -> None:
 
 
 @epoch.command()
-@click.option("--for", "prefix", metavar="DIMENSION=VALUE,...", help="The epoch and the marker of one prefix.")
+@click.option(
+    "--for", "prefix", metavar="DIMENSION=VALUE,...", callback=filled, help="The epoch and the marker of one prefix."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def show(prefix: str | None, as_json: bool) -> None:
     """The epoch of every scope, since when and why."""

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from ..audit import wording
-from .epoch_scope import scope_words
+from .epoch_scope import filled, scope_words
 from .local.running import current_config
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ _SHOWN = 20
 
 
 @click.command()
-@click.option("--epoch", "value", default="", help="Which bump. Default: the latest.")
-@click.option("--why", default="", help="The latest bump whose reason holds this text.")
+@click.option("--epoch", "value", callback=filled, help="Which bump. Default: the latest.")
+@click.option("--why", callback=filled, help="The latest bump whose reason holds this text.")
 @click.option("--wait", default="", metavar="10m", help="Look again until adoption is complete, at most this long.")
 @click.option("--history", default="7d", show_default=True, help="Nodes that used it before the bump.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def adoption(value: str, why: str, wait: str, history: str, as_json: bool) -> None:
+def adoption(value: str | None, why: str | None, wait: str, history: str, as_json: bool) -> None:
     """Who has moved on since a bump: hits still served on an earlier epoch, by node, template and tenant.
 
     A node has moved on when the last use of each of its templates and tenants was on the new epoch, prompt and entry.
@@ -39,10 +39,10 @@ def adoption(value: str, why: str, wait: str, history: str, as_json: bool) -> No
 
     end = time.monotonic() + (parse_span(wait, "wait") if wait else 0)
     with connect(current_config().clickhouse) as client:
-        found = _look(client, value, why, parse_span(history, "history"))
+        found = _look(client, value or "", why or "", parse_span(history, "history"))
         while not found.complete and time.monotonic() < end:
             time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
-            found = _look(client, value, why, parse_span(history, "history"))
+            found = _look(client, value or "", why or "", parse_span(history, "history"))
     if as_json:
         document = {
             "schema": SCHEMA, "adopted": found.adopted, "nodes_total": len(found.nodes), "complete": found.complete,

@@ -116,3 +116,28 @@ def test_the_list_is_what_is_stored(database: ClickHouseConfig, monkeypatch: pyt
     assert "\x1b" not in shown and "epoch=7  why=INC-1  where.tenant_id=contoso  id=f2" in shown
     (line,) = CliRunner().invoke(facts, ["list", "--kind", "epoch", "--json"]).output.splitlines()
     assert json.loads(line)["fact"]["id"] == "f2"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("bump", "--why", "x", "--tenant", ""), "--tenant"),
+        (("bump", "--why", "x", "--template", " "), "--template"),
+        (("bump", "--why", "x", "--model", ""), "--model"),
+        (("bump", "--why", "x", "--corpus", ""), "--corpus"),
+        (("bump", "--why", "x", "--where", "tenant_id="), "where"),
+        (("bump", "--why", ""), "--why"),
+        (("bump", "--why", "x", "--epoch", ""), "--epoch"),
+        (("bump", "--why", "x", "--tenant", "kvtrail:heartbeat-a"), "--tenant"),
+        (("bump", "--why", "x", "--where", "tenant_id=kvtrail:heartbeat-a"), "--where"),
+        (("cost", "--tenant", ""), "--tenant"),
+        (("adoption", "--why", ""), "--why"),
+        (("adoption", "--epoch", ""), "--epoch"),
+        (("show", "--for", ""), "--for"),
+    ],
+)
+def test_an_empty_or_reserved_name_is_no_scope_and_never_the_fleet(words: tuple[str, ...], option: str) -> None:
+    nowhere = {"KVTRAIL_KAFKA__BOOTSTRAP": "127.0.0.1:1", "KVTRAIL_CLICKHOUSE__URL": "http://127.0.0.1:1"}
+    told = CliRunner().invoke(kvtrail, ["epoch", *words], env=nowhere)
+    assert isinstance(told.exception, InvalidField)
+    assert told.exception.field == option
