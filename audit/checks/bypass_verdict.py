@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from .answers import Answer, Trouble
-from .divergence import DRIFT, Basis, Comparison, common_basis, compare
+from .divergence import DRIFT, LOUD, QUIET, Basis, Comparison, common_basis, compare
 
 ENOUGH = {"token ids": 8, "tokens": 8, "text": 32}
 """Tokens or characters that must agree before agreement without log-probabilities says something."""
@@ -105,7 +105,7 @@ def judge(runs: Runs) -> Diff:
     unused = _reuse_is_known(runs)
     if unused is not None:
         return found(Outcome.INCONCLUSIVE, unused)
-    return found(*_agreed(runs, worst, basis), *_variations(runs, basis))
+    return found(*_agreed(runs, worst, basis, _explained(compared, noise)), *_variations(runs, basis))
 
 
 def wants_variations(runs: Runs) -> bool:
@@ -171,7 +171,7 @@ def _parted(runs: Runs, compared: Sequence[Comparison], basis: Basis) -> tuple[O
     return Outcome.INCONCLUSIVE, Reason.MARGIN_UNKNOWN
 
 
-def _agreed(runs: Runs, worst: Comparison, basis: Basis) -> tuple[Outcome, Reason]:
+def _agreed(runs: Runs, worst: Comparison, basis: Basis, explained: bool) -> tuple[Outcome, Reason]:
     if worst.position is None:
         if worst.drift is None and worst.agreed < ENOUGH[basis]:
             return Outcome.INCONCLUSIVE, Reason.TOO_SHORT
@@ -183,13 +183,20 @@ def _agreed(runs: Runs, worst: Comparison, basis: Basis) -> tuple[Outcome, Reaso
             if differ == usable >= VARIATIONS
             else (Outcome.INCONCLUSIVE, Reason.REUSE_UNSTEADY)
         )
-    if worst.agreed >= ENOUGH[basis] or usable >= VARIATIONS:
+    if explained and (worst.agreed >= ENOUGH[basis] or usable >= VARIATIONS):
         return Outcome.NOT_IMPLICATED, Reason.NEAR_TIE
     return Outcome.INCONCLUSIVE, Reason.NEAR_TIE
 
 
 def _drifted(compared: Sequence[Comparison], noise: float | None) -> bool:
-    return any(one.drift is not None and one.drift > max(DRIFT, 4 * (noise or 0.0)) for one in compared)
+    return any(one.drift is not None and one.drift > max(DRIFT, LOUD * (noise or 0.0)) for one in compared)
+
+
+def _explained(compared: Sequence[Comparison], noise: float | None) -> bool:
+    """Whether the numbers before a near tie lie as close to the controls' as those lie to each other. A token turned
+    and numbers moved: an entry that holds something else does that too, and where nothing tells, nobody is cleared."""
+    band = max(QUIET, LOUD * (noise or 0.0))
+    return all(one.position is None or (one.drift is not None and one.drift <= band) for one in compared)
 
 
 def _reuse_is_known(runs: Runs) -> Reason | None:

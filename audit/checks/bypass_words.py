@@ -80,6 +80,12 @@ _BYPASS: dict[str, tuple[str, str]] = {
     ),
     Reason.NO_BYPASS: ("Declined: {declines}", "Name the engine with --form, or check from inside (spot check)."),
 }
+_UNEXPLAINED = (
+    "The answers part where either token was about equally likely. That may be noise, or an entry that holds something "
+    "else: too little agrees before that place, or numbers lie further apart than in the runs without reuse.",
+    "Ask something whose answer depends on the prefix in another wording; or --bypass prompt-logprobs, where the form "
+    "has it; or check the entry from inside (spot check).",
+)
 _HEADLINES = {
     Outcome.IMPLICATED: "the cache is implicated",
     Outcome.NOT_IMPLICATED: "the cache is not implicated",
@@ -92,7 +98,8 @@ def tell_diff(made: Made, *, bypass: str, hidden: str, declines: str, block: int
     diff = made.diff
     if isinstance(diff.reason, Trouble):
         return Told(headline=f"inconclusive: {plain(diff.reason)}", happened=(made.trouble,))
-    said, step = _BYPASS[diff.reason]
+    cleared = diff.outcome is Outcome.NOT_IMPLICATED
+    said, step = _UNEXPLAINED if diff.reason is Reason.NEAR_TIE and not cleared else _BYPASS[diff.reason]
     happened = [said.format(declines=declines)]
     if diff.basis is not None:
         happened.append(_compared(diff))
@@ -100,7 +107,7 @@ def tell_diff(made: Made, *, bypass: str, hidden: str, declines: str, block: int
         happened += [
             f"The entry: key {person_key(key)} in store {name(store, 'unnamed')}." for key, store in _used(made)
         ]
-    if diff.outcome is Outcome.NOT_IMPLICATED:
+    if cleared:
         happened.append("This holds for the entry that is served to this request now, not for one that has gone.")
         if made.runs.warmed:
             happened.append("The request was sent once before, so that entry may be this check's own.")

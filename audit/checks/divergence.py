@@ -18,6 +18,10 @@ NEAR_TIE = 0.3
 """Nats. Logits in bfloat16 lie 0.125 apart where they are largest; two such steps are noise, not another prompt."""
 DRIFT = 0.5
 """Nats by which the log-probability of a token both chose may differ before the computation counts as another one."""
+QUIET = 0.02
+"""Nats of `drift` that a near tie may come with where runs without reuse do not differ at all; `LOUD` times what they
+differ where they do. More than that, and noise is not known to be what turned the token."""
+LOUD = 4
 _CERTAIN = 1e-9
 
 

@@ -33,7 +33,7 @@ class Behaviour:
     shares_across_tenants: bool = False
     ignores_bypass: bool = False
     reports: str = "true"  # true, zero, always, hidden, null, none (no usage at all), garbage
-    noise: str = ""  # "", random (each answer another one), tie (reuse turns a near tie), drift
+    noise: str = ""  # "", random, tie (reuse turns a near tie), moved (a near tie, and numbers move), drift
     wrong_entry: bool = False  # keyed by the first four words only: whoever has them is served what was stored first
     logprobs: bool = True
     status: int = 0
@@ -263,10 +263,11 @@ class Stub:
         told = Told(_generated(believed, wrong.length), cached, len(words))
         if wrong.noise == "random":
             told.tokens[wrong.length // 2] = 7000 + len(self.seen)
-        elif wrong.noise == "tie" and "more," not in asked:  # another wording has its ties elsewhere
+        elif wrong.noise in ("tie", "moved") and "more," not in asked:  # another wording has its ties elsewhere
             told.ties = wrong.length - 4
             if cached:
                 told.flipped = True
+                told.shift = 0.1 if wrong.noise == "moved" else 0.0
                 told.tokens[told.ties :] = [token + 1 for token in told.tokens[told.ties :]]
         elif wrong.noise == "drift" and cached:
             told.shift = 1.5

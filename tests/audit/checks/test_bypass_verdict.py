@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvtrail.audit.checks.answers import Answer, Step
-from kvtrail.audit.checks.bypass import run_bypass_diff
+from kvtrail.audit.checks.bypass import Made, run_bypass_diff
 from kvtrail.audit.checks.bypass_verdict import Outcome, Reason, Runs, Variation, judge, wants_variations, was_computed
 from kvtrail.audit.checks.bypass_words import tell_diff
 from kvtrail.audit.checks.forms import Document, Form
 from kvtrail.audit.checks.openai_form import VLLM
+from kvtrail.audit.checks.recording import Subject, record_diff
 from kvtrail.audit.checks.sglang_form import GENERATE
 from kvtrail.audit.checks.target import EndpointTarget
+from kvtrail.producers.memory import MemoryTransport
+from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.events import Check
 
 LONG = tuple(range(20))
 
@@ -37,6 +42,14 @@ def runs(reuse: list[Answer], bypass: list[Answer] | None = None, **more: object
 def said(given: Runs) -> tuple[str, str]:
     told = judge(given)
     return told.outcome, told.reason
+
+
+def tied(last: int, cached: int | None = 0, moved: float = 0.0) -> Answer:
+    """Ten tokens that everybody gives, `moved` nats off, and one of two that are about as likely."""
+    ids = (*LONG[:10], last)
+    steps = [Step(str(one), -0.01 - moved, ((str(one), -0.01 - moved), ("other", -6.0))) for one in ids[:-1]]
+    steps.append(Step(str(last), -0.6, ((str(last), -0.6), (str(1990 - last), -0.87))))
+    return answer(ids, cached, steps=tuple(steps))
 
 
 WRONG = (*LONG[:5], 99, *LONG[6:])
@@ -77,6 +90,55 @@ AGREEING = Variation(reuse=answer(LONG, 64), bypass=(answer(), answer()))
 )  # fmt: skip
 def test_what_is_said(given: Runs, outcome: str, reason: str) -> None:
     assert said(given) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("moved", "control", "outcome"),
+    [
+        (0.0, 0.0, "not_implicated"),
+        (0.015, 0.0, "not_implicated"),
+        (0.103, 0.0, "inconclusive"),
+        (0.103, 0.03, "not_implicated"),
+        (0.103, 0.01, "inconclusive"),
+        (0.4, 0.03, "inconclusive"),
+    ],
+)
+def test_a_near_tie_clears_only_where_numbers_moved_no_more_than_without_reuse(
+    moved: float, control: float, outcome: str
+) -> None:
+    controls = [tied(990), tied(990, moved=control), tied(990)]
+    made = runs([tied(1000, 64, moved)] * 2, controls)
+    told = judge(made)
+    assert (told.outcome, told.reason) == (outcome, "near_tie")
+    assert wants_variations(made) is (outcome == "inconclusive")
+    steady = Variation(reuse=tied(990, 64), bypass=(tied(990), tied(990)))
+    assert judge(msgspec.structs.replace(made, variations=(steady,) * 3)).outcome == outcome
+
+
+def test_one_steady_run_with_reuse_does_not_speak_for_the_one_whose_numbers_moved() -> None:
+    made = runs([tied(1000, 64), tied(1000, 64, 0.103)], [tied(990)] * 3)
+    assert judge(made).outcome == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("moved", "result", "observed"),
+    [(0.0, "pass", "equal up to a near tie at 10, within noise"), (0.103, "inconclusive", "parts at 10")],
+)
+def test_what_is_recorded_and_told_of_a_near_tie_agrees(moved: float, result: str, observed: str) -> None:
+    answers = runs([tied(1000, 64, moved)] * 2, [tied(990)] * 3)
+    made = Made(diff=judge(answers), runs=answers)
+    told = tell_diff(made, bypass="salt", hidden="", declines="")
+    memory = MemoryTransport()
+    with LifecyclePublisher("check", memory) as publisher:
+        record_diff(publisher, made, told, Subject(request_id="req-1"))
+    decoder = EnvelopeDecoder()
+    events = [event for _, record in memory.records for event in decoder.decode(record).events]
+    (check,) = (event.body for event in events if isinstance(event.body, Check))
+    assert (check.result, check.observed) == (result, observed)
+    if result == "inconclusive":
+        assert told.headline == "inconclusive: near tie"
+        (step,) = told.steps
+        assert "another wording" in step and "--bypass prompt-logprobs" in step and "spot check" in step
 
 
 def test_variations_that_prove_nothing_are_not_counted() -> None:

@@ -86,6 +86,10 @@ CASES = (
         {"anthropic": inconclusive("margin_unknown")},
     ),
     Case(
+        "a near tie turns, and log-probabilities move more than without reuse", Behaviour(noise="moved"),
+        inconclusive("near_tie"), HELD, {"anthropic": inconclusive("margin_unknown")},
+    ),
+    Case(
         "numeric noise turns a near tie, no log-probabilities", Behaviour(noise="tie", logprobs=False),
         inconclusive("margin_unknown"), HELD,
     ),
