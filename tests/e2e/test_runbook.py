@@ -180,3 +180,11 @@ def test_the_page_is_five_steps_of_a_minute() -> None:
     sections = commands(PAGE.read_text())
     assert [number for number, _ in sections] == list("12345")
     assert all(line.startswith("kvtrail ") for _, lines in sections for line in lines)
+
+
+def test_the_page_does_not_let_a_later_entry_clear_the_one_that_was_served() -> None:
+    text = PAGE.read_text()
+    (row,) = (line for line in text.splitlines() if line.startswith("| not implicated |"))
+    assert "unless 1 said *implicated*" in row and "gone or replaced" in row
+    (again,) = (line for line in dict(commands(text))["5"] if line.startswith("kvtrail bypass-diff"))
+    assert "--warm" in again.split()  # nobody has asked since the bump: without it the verdict is "only own entry"
