@@ -5,8 +5,7 @@ which record that was, so that whoever reads it can drop what it has had: a dete
 """
 
 import asyncio
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -17,18 +16,21 @@ from ..schemas.errors import UndecodableRecord
 from ..schemas.topics import OBSERVATIONS
 
 AT_ONCE_BYTES = 256 * 1024
-"""Of one record on the topic, about; what came of one record of the log stays together, whatever its size."""
-_LARGE_BYTES = 768 * 1024
-_ZLIB = b"\x78"
-"""How a compressed record begins; one that is not compressed begins as an array."""
+"""Of one record on the topic, about."""
 
 
 class Observed(Struct, frozen=True, array_like=True):
-    """What was observed in one record of the lifecycle topic, appended at `append_us`."""
+    """What was observed in one record of the lifecycle topic, appended at `append_us`.
+
+    A record that settles much at once, as one that closes a gap, can be the occasion of more observations than a record
+    on the topic holds: they come in parts, numbered from 0, and `more` follow all but the last.
+    """
 
     offset: int
     append_us: int
     observations: tuple[Observation, ...]
+    part: int = 0
+    more: bool = False
 
 
 class Observations(Struct, frozen=True, array_like=True):
@@ -44,30 +46,37 @@ _decoder = msgspec.msgpack.Decoder(Observations)
 
 
 def pack(partition: int, observed: Sequence[Observed]) -> list[bytes]:
-    """The records that hold these, in order. One that is too large for a broker as it is, is compressed."""
+    """The records that hold these, in order, none much larger than `AT_ONCE_BYTES`."""
     records: list[bytes] = []
     some: list[msgspec.Raw] = []
     size = 0
     for one in observed:
-        raw = _encoder.encode(one)
-        if some and size + len(raw) > AT_ONCE_BYTES:
-            records.append(_record(partition, some))
-            some, size = [], 0
-        some.append(msgspec.Raw(raw))
-        size += len(raw)
-    return [*records, _record(partition, some)] if some else records
+        whole = _encoder.encode(one)
+        for raw in (whole,) if len(whole) <= AT_ONCE_BYTES else map(_encoder.encode, _parts(one)):
+            if some and size + len(raw) > AT_ONCE_BYTES:
+                records.append(_encoder.encode((partition, some, 1)))
+                some, size = [], 0
+            some.append(msgspec.Raw(raw))
+            size += len(raw)
+    return [*records, _encoder.encode((partition, some, 1))] if some else records
 
 
-def _record(partition: int, observed: list[msgspec.Raw]) -> bytes:
-    record = _encoder.encode((partition, observed, 1))
-    return record if len(record) <= _LARGE_BYTES else zlib.compress(record, 1)
+def _parts(one: Observed) -> Iterator[Observed]:
+    part, begin, size = 0, 0, 0
+    for at, observation in enumerate(one.observations):
+        length = len(_encoder.encode(observation))
+        if at > begin and size + length > AT_ONCE_BYTES:
+            yield Observed(one.offset, one.append_us, one.observations[begin:at], part, True)
+            part, begin, size = part + 1, at, 0
+        size += length
+    yield Observed(one.offset, one.append_us, one.observations[begin:], part)
 
 
 def unpack(raw: bytes) -> Observations:
     """A record's content. Raises `UndecodableRecord`."""
     try:
-        found = _decoder.decode(zlib.decompress(raw) if raw.startswith(_ZLIB) else raw)
-    except (msgspec.DecodeError, msgspec.ValidationError, zlib.error):
+        found = _decoder.decode(raw)
+    except msgspec.DecodeError:
         found = None
     if found is None or found.v != 1:
         raise UndecodableRecord("holds no observations.", field="record", remedy="Run workers of one version.")

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from kvtrail.judging.observations import Keyed
 from kvtrail.schemas.errors import UndecodableRecord
-from kvtrail.streams.clients import LARGEST_RECORD
+from kvtrail.streams.fleet_merge import Merge
 from kvtrail.streams.observing import AT_ONCE_BYTES, Observed, pack, unpack
 
 
@@ -35,11 +35,28 @@ def test_many_observations_become_several_records_in_order() -> None:
     assert [one for each in found for one in each.observed] == observed
 
 
-def test_what_came_of_one_record_stays_together_and_below_the_limit() -> None:
-    observed = _observed(7, 1024)
-    [record] = pack(0, [observed])
-    assert len(record) < LARGEST_RECORD
-    assert unpack(record).observed == [observed]
+def test_what_came_of_one_record_comes_in_parts_where_it_is_much() -> None:
+    """A record that closes a gap settles all that waited behind it: ten megabytes were seen."""
+    before, large, after = _observed(6, 1), _observed(7, 12_000), _observed(8, 1)
+    records = pack(0, [before, large, after])
+    assert len(records) > 12 and all(len(record) < AT_ONCE_BYTES + 4096 for record in records)
+    merge = Merge()
+    for record in records:
+        merge.take(unpack(record))
+    assert [(due[2], due[3]) for due in merge.release(10)] == [
+        (each.offset, each.observations) for each in (before, large, after)
+    ]
+
+
+def test_parts_that_were_broken_off_begin_again() -> None:
+    large = _observed(7, 1_000)
+    records = [unpack(record) for record in pack(0, [large])]
+    assert len(records) > 3
+    merge = Merge()
+    for record in (*records[:2], *records[1:3], *records, *records):
+        merge.take(record)
+    assert [(due[2], due[3]) for due in merge.release(10)] == [(7, large.observations)]
+    assert merge.waiting == 0
 
 
 def test_nothing_observed_is_no_record() -> None:
