@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ from .local.running import current_config
 
 _POLL_MS = 200
 _PATIENCE_S = 10.0
+_FIRST_STEP = 100
+"""Records of each partition to look at first."""
 
 
 class Wanted(NamedTuple):
@@ -105,23 +107,39 @@ async def _tail(kafka: KafkaConfig, wanted: Wanted, last: int, follow: bool, tel
             partitions = await _partitions(consumer)
             ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
             starts: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
-        for partition in partitions:
-            # A record holds one event or more, so the last events are in the last records. What is filtered out
-            # may be most of them: then everything is read.
-            first = starts[partition] if any(wanted) and last else max(starts[partition], ends[partition] - last)
-            consumer.seek(partition, first)
-        newest: deque[Seen] = deque(maxlen=last)
-        async with aclosing(_read(consumer, wanted, ends)) as found:
-            async for seen in found:
-                newest.append(seen)
-        for seen in sorted(newest, key=lambda seen: seen.place):
+        for seen in await _newest(consumer, wanted, starts, ends, last):
             tell(seen)
         if follow:
+            for partition, end in ends.items():
+                consumer.seek(partition, end)
             async with aclosing(_read(consumer, wanted, None)) as found:
                 async for seen in found:
                     tell(seen)
     finally:
         await consumer.stop()
+
+
+async def _newest(
+    consumer: Any, wanted: Wanted, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], last: int
+) -> list[Seen]:
+    """The `last` newest wanted events. What is hidden (the heartbeat, what is filtered out) may be most of a log, so
+    each partition is read further back, in steps that grow, until it has given so many or has no more."""
+    found: dict[TopicPartition, list[Seen]] = {partition: [] for partition in ends}
+    upper, step = dict(ends), max(last, _FIRST_STEP)
+    while left := [each for each in found if len(found[each]) < last and upper[each] > starts[each]]:
+        parts: dict[int, deque[Seen]] = {each.partition: deque(maxlen=last) for each in left}
+        until = {each: upper[each] for each in left}
+        for each in left:
+            upper[each] = max(starts[each], upper[each] - step)
+            consumer.seek(each, upper[each])
+        async with aclosing(_read(consumer, wanted, until)) as read:
+            async for seen in read:
+                parts[seen.place[1]].append(seen)
+        for each in left:
+            found[each] = [*parts[each.partition], *found[each]][-last:]
+        step *= 4
+    whole = sorted((seen for some in found.values() for seen in some), key=lambda seen: seen.place)
+    return whole[-last:] if last else []
 
 
 async def _partitions(consumer: Any) -> list[TopicPartition]:
@@ -138,14 +156,15 @@ async def _partitions(consumer: Any) -> list[TopicPartition]:
 
 
 async def _read(consumer: Any, wanted: Wanted, ends: dict[TopicPartition, int] | None) -> AsyncGenerator[Seen, None]:
-    """Wanted events up to `ends`, or for ever. While it follows, each poll is put in the broker's order."""
+    """Wanted events of the partitions in `ends` up to there, or of all for ever, each poll in the broker's order."""
     decoder = EnvelopeDecoder()
     left = {partition for partition, end in (ends or {}).items() if await consumer.position(partition) < end}
     while ends is None or left:
         chunk: list[Seen] = []
-        for partition, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+        for partition, records in (await consumer.getmany(*left, timeout_ms=_POLL_MS)).items():
             for record in records:
-                chunk += _unpack(decoder, record, wanted)
+                if ends is None or record.offset < ends[partition]:
+                    chunk += _unpack(decoder, record, wanted)
             if ends is not None and await consumer.position(partition) >= ends[partition]:
                 left.discard(partition)
         for seen in sorted(chunk, key=lambda seen: seen.place):

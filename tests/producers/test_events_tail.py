@@ -16,9 +16,11 @@ from kvtrail.cli.local.running import alone, publish
 from kvtrail.cli.main import main
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.publisher import LifecyclePublisher
-from kvtrail.schemas.config import Config, KafkaConfig
+from kvtrail.schemas.config import Config, KafkaConfig, PublisherConfig
 from kvtrail.schemas.envelope import EnvelopeDecoder
 from kvtrail.schemas.identity import Identity
+from kvtrail.schemas.reserved import HEARTBEAT_NODE
+from kvtrail.streams.heartbeat import beat
 
 pytestmark = pytest.mark.kafka
 
@@ -77,6 +79,19 @@ def test_filters_find_what_is_far_back(history: KafkaConfig) -> None:
     assert lines("--type", "expire") == []
     assert len(lines()) == 20
     assert lines("--last", "0") == []
+
+
+def test_behind_a_running_heartbeat_is_what_the_fleet_did(
+    history: KafkaConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = lines("--last", "100")
+    with LifecyclePublisher.to_kafka(HEARTBEAT_NODE, history, PublisherConfig(linger_s=0.0)) as publisher:
+        for n in range(25):
+            beat(publisher, history.partitions, f"beat-{n}")
+            assert publisher.flush(30)
+    monkeypatch.setattr("kvtrail.cli.events._FIRST_STEP", 3)
+    assert lines("--last", "5") == everything[-5:]
+    assert lines("--last", "100") == everything
 
 
 def test_json_lines_are_events_again(history: KafkaConfig) -> None:
