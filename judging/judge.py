@@ -247,13 +247,21 @@ class Judge:
     def _hit(self, home: Home, held: Held, late: bool) -> None:
         event = held.event
         if event.part and event.request_id and event.kind in TENSORS:
-            home.part_of(held)
+            self._part_left_out(home, home.part_of(held))
         self._judge(home, held)
         if held.lane.node != home.owner and not held.unmatched and finding_id(event.id) not in self.revisions.standing:
             home.recent.append(held)
         if held.clean and event.part and event.request_id:
-            beside = [one for one in home.requests.get(event.request_id, ()) if one is not held]
-            self.again(home, beside, "another part of its request was judged")
+            self.again(home, self.trial.concerned(home, held), "another part of its request was judged")
+
+    def _part_left_out(self, home: Home, oldest: Held | None) -> None:
+        """A request has too many parts: its oldest keeps its verdict, unless something else can change it."""
+        if oldest is None:
+            return
+        self.counts["parts_left_out"] = self.counts.get("parts_left_out", 0) + 1
+        if not self.trial.may_change_alone(home, oldest):
+            home.release((oldest,))
+            self.trial.settle(home, (oldest,))
 
     def _commit(self, home: Home, held: Held, late: bool) -> None:
         body = held.event.body

@@ -145,7 +145,7 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
     for one in held:
         for _ in home.hold(one):  # never more than are kept
             pass
-    home.requests = {request: [held[number] for number in parts] for request, parts in packed["requests"]}
+    home.requests = {request: [held[number] for number in parts] for request, parts in packed["requests"] if parts}
     home.recent.extend(held[one] if isinstance(one, int) else _unpack_held(judge, one) for one in packed["recent"])
     home.born_empty, home.heard_us = packed["born_empty"], packed["heard_us"]
     return home

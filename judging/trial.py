@@ -55,13 +55,17 @@ class Trial:
     def may_change(self, home: Home, held: Held) -> bool:
         """Whether something that is missing, or that another request part may show, can change the verdict."""
         event = held.event
+        is_part = bool(event.part and isinstance(event.body, Hit) and event.request_id in home.requests)
+        return is_part or self.may_change_alone(home, held)
+
+    def may_change_alone(self, home: Home, held: Held) -> bool:
+        """Whether something that is missing can change the verdict."""
+        event = held.event
         if isinstance(event.body, Check):
             return held.unmatched or bool(event.key and home.gapped)
         if home.gapped or held.unmatched or held.disputed:
             return True
-        if held.identity < 0 and event.request_id:
-            return True
-        return bool(event.part and isinstance(event.body, Hit) and event.request_id in home.requests)
+        return held.identity < 0 and bool(event.request_id)
 
     def settle(self, home: Home, final: Iterable[Held]) -> None:
         """These verdicts are final."""
@@ -196,6 +200,12 @@ class Trial:
         whole = self.context.identities.digest(who.identity) + who.mask.to_bytes(2, "big") + packed + about.encode()
         signature = hashlib.sha256(whole).hexdigest()[:32]
         self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))
+
+    def concerned(self, home: Home, held: Held) -> list[Held]:
+        """The other parts of a request of which this one, which is right, may show that they are not: where one is
+        right so far, only by covering other tokens."""
+        until = span_end(held.event.span)
+        return [one for one in self._siblings(home, held) if not one.clean or span_end(one.event.span) != until]
 
     def _siblings(self, home: Home, held: Held) -> list[Held]:
         event = held.event

@@ -87,7 +87,7 @@ class DetectorReport:
         ):  # fmt: skip
             metrics.clear(gone)
         ends = await self._log_ends(owned)
-        skipped = gaps = duplicates = compared = 0
+        skipped = gaps = duplicates = compared = left_out = 0
         covered: dict[str, int] = {}
         for task in self._tasks():
             skipped, gaps = skipped + task.skipped, gaps + task.gap_records
@@ -100,6 +100,7 @@ class DetectorReport:
             judge = fold.judge
             if isinstance(judge, Judge):
                 duplicates += judge.counts.get("duplicates", 0)
+                left_out += judge.counts.get("parts_left_out", 0)
             if task.partition not in owned:
                 continue
             if task.partition in ends:
@@ -118,6 +119,7 @@ class DetectorReport:
         metrics.set("kvtrail_detector_skipped_records_total", skipped)
         metrics.set("kvtrail_detector_gap_records_total", gaps)
         metrics.set("kvtrail_duplicates_total", duplicates, worker=_WORKER)
+        metrics.set("kvtrail_detector_parts_left_out_total", left_out)
         metrics.set("kvtrail_detector_compared_hits", compared)
         for dimension, count in covered.items():
             metrics.set("kvtrail_detector_covered_hits", count, dimension=dimension)

@@ -26,6 +26,7 @@ Name = Literal[
     "kvtrail_detector_covered_hits",
     "kvtrail_detector_facts",
     "kvtrail_detector_ticks_total",
+    "kvtrail_detector_parts_left_out_total",
     "kvtrail_detector_snapshot_bytes",
     "kvtrail_detector_snapshot_seconds",
     "kvtrail_detector_snapshot_age_seconds",
@@ -134,6 +135,10 @@ METRICS: Mapping[Name, Metric] = {
     "kvtrail_detector_ticks_total": _metric(
         "counter", "Ticks written to the facts topic to prove that all facts had been read.",
         "One a batch is normal in a quiet fleet.",
+    ),
+    "kvtrail_detector_parts_left_out_total": _metric(
+        "counter", "Parts of a request that later parts of it were not compared with: it has more than 256 in one home "
+        "that are open.", "Any: see that request ids are unique, and that gateways publish the end of requests.",
     ),
     "kvtrail_detector_snapshot_bytes": _metric(
         "gauge", "Size of the last snapshot written, compressed.", "Compare with the recovery time you can bear.",

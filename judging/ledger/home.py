@@ -18,6 +18,8 @@ from .rows import MEMORY, Row, Scope, pack_key
 HELD_KEPT = 16_384
 RECENT_KEPT = 512
 REQUESTS_KEPT = 8_192
+PARTS_KEPT = 256
+"""Of one request. Each may have all others judged again."""
 
 
 class Held(Struct, gc=False, eq=False):
@@ -163,12 +165,25 @@ class Home:
             self.held[address] = kept
         else:
             self.held.pop(address, None)
+        self._part_no_more(held)
 
-    def part_of(self, held: Held) -> None:
-        """Remember a part that a request was served, until the request ends or too many are open."""
-        self.requests.setdefault(held.event.request_id, []).append(held)
+    def _part_no_more(self, held: Held) -> None:
+        """What is final is beside nothing: a judge that is made from a snapshot does not know it either."""
+        request = held.event.request_id
+        parts = [other for other in self.requests.get(request, ()) if other is not held]
+        if parts:
+            self.requests[request] = parts
+        else:
+            self.requests.pop(request, None)
+
+    def part_of(self, held: Held) -> Held | None:
+        """Remember a part that a request was served, until the request ends, too many are open, or it is final.
+        The oldest part, where the request has too many for it to be remembered."""
+        parts = self.requests.setdefault(held.event.request_id, [])
+        parts.append(held)
         if len(self.requests) > REQUESTS_KEPT:
             del self.requests[next(iter(self.requests))]
+        return parts.pop(0) if len(parts) > PARTS_KEPT else None
 
     def older(self, append_us: int) -> list[Held]:
         """Held judgements of what the log brought before `append_us`; hits of other nodes that were right are no

@@ -59,6 +59,10 @@ class Fleet:
                 yield self.emit(node, incarnation, Hit(reused_tokens=64), key, identity=identity)
             yield self.emit(node, incarnation, Expire(reason="capacity"), f"{number}-1")
             yield self.emit(node, incarnation, Invalidate(scope="node", where={"template_digest": f"{number:064x}"}))
+            for part in ("self", "cross"):  # of a request whose end is never told
+                key, request, reused = f"{number}-{part}", f"{node}-{number}", Hit(reused_tokens=64)
+                yield self.emit(node, incarnation, Create(tokens=64), key, identity=identity, part=part)
+                yield self.emit(node, incarnation, reused, key, identity=identity, part=part, request_id=request)
             yield self.emit(node, incarnation, Create(tokens=64, state="pending"), f"{number}-p", identity=identity)
             yield self.emit(node, incarnation, Commit(), f"{number}-p")
             yield self.emit(node, incarnation, Create(tokens=64), f"{number}-s", "shared", identity=identity)
@@ -92,7 +96,8 @@ def sizes(judge: Judge) -> dict[str, int]:
             ("orphans", len(home.addresses.orphans)), ("doubts", len(home.addresses.doubts)),
             ("places", len(home.places.owners)), ("barriers", len(home.barriers.all)),
             ("memo", len(home.barriers.memo)), ("recent", len(home.recent)),
-            ("held", len(home.held_order)), ("requests", len(home.requests)), ("gapped", len(home.gapped)),
+            ("held", len(home.held_order)), ("requests", len(home.requests)),
+            ("parts", sum(map(len, home.requests.values()))), ("gapped", len(home.gapped)),
             ("payloads", len(home.payloads._rows or ())), ("nodes", len(home.nodes)),
         ):  # fmt: skip
             found[name] = found.get(name, 0) + count
