@@ -1,7 +1,9 @@
 """What people type, on a command line or in an address, as what the archive is asked."""
 
+import difflib
 import re
 
+from ..judging.rules import RULES
 from ..schemas.dimensions import Severity
 from ..schemas.errors import KvtrailError
 from .archive import Wanted
@@ -27,6 +29,21 @@ def parse_span(text: str, field: str = "since") -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+def known_cause(text: str, field: str = "cause") -> str:
+    """The cause as findings name it. Raises `BadQuestion` for one that no finding can have: nothing would be found."""
+    cause = _upper(text)
+    if cause in RULES:
+        return cause
+    near = difflib.get_close_matches(cause, RULES, 1)
+    raise BadQuestion(
+        "is no cause.", field=field, remedy=f"Did you mean {near[0]}?" if near else "`kvtrail rules list` names them."
+    )
+
+
+def _upper(text: str) -> str:
+    return text.strip().upper().replace("-", "_")
+
+
 def wanted(
     *,
     now_us: int,
@@ -49,7 +66,7 @@ def wanted(
     return Wanted(
         since_us=max(0, now_us - parse_span(since) * 1_000_000) if since else 0,
         severity=least,
-        cause=cause.strip().upper().replace("-", "_"),
+        cause=_upper(cause),
         cause_id=cause_id,
         status="open" if status == "open" else "retracted" if status == "retracted" else "",
         limit=limit,

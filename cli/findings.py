@@ -7,7 +7,7 @@ import time
 import click
 import msgspec
 
-from ..audit.asking import MOST, wanted
+from ..audit.asking import MOST, known_cause, wanted
 from ..audit.document import FINDINGS, INCIDENTS, finding_document, incident_document
 from ..audit.listing import render_findings, render_incidents
 from ..audit.stored import StoredArchive
@@ -35,6 +35,7 @@ def findings(
     now_s = time.time()
     # A machine's list, as the verdicts recommend it for telling the owners, must be whole.
     limit = (MOST if as_json else 100) if limit is None else limit
+    cause = known_cause(cause) if cause else ""
     asked = wanted(now_us=int(now_s * 1e6), since=since, severity=severity, cause=cause, status=status, limit=limit)
     config = current_config()
     archive = StoredArchive(lambda: connect(config.clickhouse))

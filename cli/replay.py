@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ..audit import wording
-from ..audit.asking import BadQuestion, parse_span
+from ..audit.asking import BadQuestion, known_cause, parse_span
 from ..audit.document import finding_document
 from ..audit.listing import render_findings
 from ..schemas.findings import Finding
@@ -50,7 +50,7 @@ def replay(from_: str, to: str, causes: tuple[str, ...], warm_up: str, as_json: 
     if span.from_us > span.to_us:
         raise BadQuestion("lies before --from.", field="to", remedy="Exchange them.")
     config = current_config()
-    wanted = frozenset(cause.strip().upper().replace("-", "_") for cause in causes)
+    wanted = frozenset(known_cause(cause, "rules") for cause in causes)
     with connect(config.clickhouse) as client:
         outcome = rejudge(client, config, span, causes=wanted)
     if as_json:

@@ -81,6 +81,9 @@ def test_errors_are_one_line_and_status_two(environ: dict[str, str]) -> None:
         (("investigate", "--request", "a", "--key", "b"), "exactly one of request, key and finding"),
         (("findings", "--since", "soon"), "since: is not a duration"),
         (("findings", "--severity", "loud"), "severity: is no severity"),
+        (("findings", "--cause", "nope"), "cause: is no cause. `kvtrail rules list` names them."),
+        (("findings", "--cause", "cross-tenant-resue"), "cause: is no cause. Did you mean CROSS_TENANT_REUSE?"),
+        (("replay", "--from", "1h", "--rules", "stale-epoc"), "rules: is no cause. Did you mean STALE_EPOCH?"),
     ):
         result = run(environ, *words)
         assert isinstance(result.exception, KvtrailError) and told in str(result.exception)
