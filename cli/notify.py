@@ -6,11 +6,12 @@ import time
 
 import click
 import msgspec
+from aiokafka.errors import KafkaError
 
 from ..audit import wording
 from ..audit.asking import parse_span
 from ..schemas.config import load_config
-from ..schemas.errors import ConfigError
+from ..schemas.errors import BrokerError, ConfigError
 from ..schemas.notifications import Attempt, Decided, Entry
 from .local.running import current_config
 
@@ -43,8 +44,14 @@ def log(since: str, target: str, limit: int, as_json: bool) -> None:
     """Show what was told and each attempt to deliver it, oldest first, from the broker."""
     from ..streams.notifier_journal import read_journal
 
-    entries, _ = asyncio.run(read_journal(current_config().kafka, "cli"))
     since_us = int((time.time() - parse_span(since)) * 1e6) if since else 0
+    try:
+        entries, _ = asyncio.run(read_journal(current_config().kafka, "cli"))
+    except (KafkaError, OSError) as error:
+        raise BrokerError(
+            f"what was told cannot be read ({type(error).__name__}).", field="kafka.bootstrap",
+            remedy="Check the address, and that `kvtrail up` or your broker is running.",
+        ) from error  # fmt: skip
     found = [entry for entry in entries if _at_us(entry) >= since_us and _concerns(entry, target)]
     for entry in found[-limit:]:
         click.echo(msgspec.json.encode(entry).decode() if as_json else _line(entry))

@@ -4,18 +4,30 @@
 from the environment or from a file named by `<field>_file`, and never print.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from .errors import ConfigError
 from .fleet_settings import FleetConfig
 from .paging import HeartbeatConfig, NotifyConfig
 from .paging import with_secrets as with_paging_secrets
+from .reserved import PREFIX as RESERVED
+from .reserved import is_reserved
 
 PREFIX = "KVTRAIL_"
 
@@ -112,8 +124,32 @@ class PublisherConfig(Section):
 
 
 def _split(value: object) -> object:
-    """The environment holds text: names apart by commas."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    """The environment holds text: a JSON list, or names apart by commas."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return ()
+    if not value.lstrip().startswith("["):
+        return tuple(part.strip() for part in value.split(","))
+    try:
+        return tuple(json.loads(value))
+    except ValueError:
+        raise ValueError('is neither a JSON list, as ["a", "b"], nor names apart by commas') from None
+
+
+def _filled(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(name.strip() for name in names):
+        raise ValueError("holds an empty name")
+    return names
+
+
+def _no_own(names: tuple[str, ...]) -> tuple[str, ...]:
+    if any(is_reserved(name) for name in names):
+        raise ValueError(f"holds a name that begins with {RESERVED!r}: such tenants are kvtrail's own")
+    return names
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_filled)]
 
 
 class EpochConfig(Section):
@@ -132,7 +168,7 @@ class CanaryConfig(Section):
 
     keys: SecretStr = SecretStr("")
     keys_file: Path | None = None
-    tenants: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    tenants: Annotated[Names, AfterValidator(_no_own)] = ()
 
 
 class AgentConfig(Section):
@@ -142,7 +178,7 @@ class AgentConfig(Section):
 
     socket: Place = None
     group: str = ""
-    users: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    users: Names = ()
     metrics: str = Field("", pattern=r"^$|^[^:/\s]+:[0-9]{1,5}$")
 
 
@@ -227,7 +263,7 @@ class ServeConfig(Section):
     port: int = Field(8780, ge=0, le=65535)
     token: SecretStr = SecretStr("")
     token_file: Path | None = None
-    names: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    names: Names = ()
 
 
 class LocalConfig(Section):

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from .dimensions import Severity
+from .errors import ConfigError
 
 
 def _name(value: str) -> str:
@@ -115,14 +116,23 @@ class HeartbeatConfig(Part):
 
 
 def with_secrets(notify: NotifyConfig, read: Callable[[Path, str], SecretStr]) -> NotifyConfig:
-    """The section with the contents of its secret files. `read(path, field)` raises `ConfigError`."""
+    """The section with the contents of its secret files. `read(path, field)` raises `ConfigError`, and so
+    does a file that holds no URL where one belongs."""
     webhooks, alertmanagers = dict(notify.webhooks), dict(notify.alertmanagers)
     for name, hook in webhooks.items():
         for field in ("url", "secret"):
             path = getattr(hook, f"{field}_file")
             if path is not None:
-                values = {**webhooks[name].__dict__, field: read(path, f"notify.webhooks.{name}.{field}_file")}
-                webhooks[name] = WebhookTarget.model_validate(values)
+                place = f"notify.webhooks.{name}.{field}_file"
+                values = {**webhooks[name].__dict__, field: read(path, place)}
+                try:
+                    webhooks[name] = WebhookTarget.model_validate(values)
+                except ValidationError:
+                    raise ConfigError(
+                        "holds no http:// or https:// URL with a host.",
+                        field=place,
+                        remedy="Write the URL into the file.",
+                    ) from None
     for name, one in alertmanagers.items():
         if one.token_file is not None:
             token = read(one.token_file, f"notify.alertmanagers.{name}.token_file")

@@ -63,9 +63,9 @@ class Journal:
 async def read_journal(kafka: KafkaConfig, client: str, first: int = 0) -> tuple[list[Entry], int]:
     """The entries from offset `first` on, oldest first, and the offset after them. What cannot be read is left out."""
     reader = TopicReader(kafka, NOTIFICATIONS, client)
-    await reader.start()
     entries: list[Entry] = []
     try:
+        await reader.start()
         start, end = await reader.bounds(0)
         async for records in reader.read(0, max(first, start), end):
             for record in records:

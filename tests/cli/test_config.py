@@ -127,6 +127,49 @@ def test_a_target_that_cannot_be_is_named(name: str, value: str, field: str) -> 
     assert "hush" not in result.output + str(result.exception)
 
 
+def test_a_file_that_holds_no_url_is_named_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("hush\n")
+    result = check(KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL_FILE=str(tmp_path / "url"))
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.field == "notify.webhooks.ops.url_file"
+    assert "hush" not in result.output + str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('["contoso","northwind"]', ("contoso", "northwind")),
+        (' [ "a, b" ] ', ("a, b",)),
+        ("contoso, northwind", ("contoso", "northwind")),
+        ("[]", ()),
+        ("", ()),
+    ],
+)
+@pytest.mark.parametrize("field", ["canary.tenants", "agent.users", "serve.names"])
+def test_a_list_in_the_environment_is_json_or_apart_by_commas(field: str, text: str, names: tuple[str, ...]) -> None:
+    section, _, name = field.partition(".")
+    config = load_config(environ={f"KVTRAIL_{section}__{name}".upper(): text})
+    assert getattr(getattr(config, section), name) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("CANARY__TENANTS", '["contoso"', "canary.tenants"),
+        ("CANARY__TENANTS", '["contoso", 7]', "canary.tenants"),
+        ("CANARY__TENANTS", '["contoso", ""]', "canary.tenants"),
+        ("CANARY__TENANTS", "contoso,,northwind", "canary.tenants"),
+        ("CANARY__TENANTS", "contoso,kvtrail:heartbeat-a", "canary.tenants"),
+        ("AGENT__USERS", '[" "]', "agent.users"),
+        ("SERVE__NAMES", ",", "serve.names"),
+    ],
+)
+def test_a_name_in_a_list_that_can_be_none_is_refused(name: str, value: str, field: str) -> None:
+    result = check(**{f"KVTRAIL_{name}": value})
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.field.startswith(field) and "contoso" not in str(result.exception)
+
+
 def test_the_secrets_of_targets_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("https://hook.example/hush\n")
     (tmp_path / "token").write_text("tok\n")

@@ -1,7 +1,8 @@
-"""`kvtrail notify test`: is the address right, does it arrive?"""
+"""`kvtrail notify test` and `log`: is the address right, does it arrive, what was told?"""
 
+import pytest
 from click.testing import CliRunner, Result
-from kvtrail.cli.main import kvtrail
+from kvtrail.cli.main import kvtrail, main
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.tests.streams.stub_receiver import Plan, Receiver, StubAlertmanager
 
@@ -34,3 +35,13 @@ def test_a_name_that_is_none() -> None:
     result = run("other", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL="http://127.0.0.1:9/hush")
     assert isinstance(result.exception, ConfigError)
     assert "ops" in str(result.exception) and "hush" not in str(result.exception)
+
+
+def test_a_log_without_a_broker_is_one_line_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVTRAIL_KAFKA__BOOTSTRAP", "127.0.0.1:1")
+    with pytest.raises(SystemExit) as caught:
+        main(["notify", "log"])
+    assert caught.value.code == 2
+    assert "kvtrail: kafka.bootstrap: what was told cannot be read" in capsys.readouterr().err
