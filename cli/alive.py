@@ -3,8 +3,8 @@
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 import click
 from aiokafka.admin import AIOKafkaAdminClient
@@ -19,11 +19,23 @@ GROUPS = {
     "fleet": "kvtrail-fleet",
 }  # fmt: skip
 """Worker -> its consumer group."""
+TIMEOUT_S = 5.0
+
+T = TypeVar("T")
 
 
 @click.command()
 @click.argument("worker", type=click.Choice([*GROUPS, "heartbeat"]))
-def alive(worker: str) -> None:
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1, max=600),
+    default=TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the broker may take to answer.",
+)
+def alive(worker: str, timeout_s: float) -> None:
     """Exit status 0 if this instance's worker is a member of its group, 1 if not: for health checks.
 
     Kafka drops a member that stops sending heartbeats, so that a hung process is not taken for a healthy one; right
@@ -32,28 +44,25 @@ def alive(worker: str) -> None:
     """
     config = load_config()
     if worker == "heartbeat":
-        _beats(config)
+        _beats(config, timeout_s)
         return
     instances = {
         "detect": config.detector.instance, "sink": config.sink.instance, "resolve": config.resolver.instance,
         "notify": config.notify.instance, "fleet": config.fleet.instance,
     }  # fmt: skip
     instance = instances[worker]
-    if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}")):
+    if asyncio.run(is_member(config, GROUPS[worker], f"kvtrail-{instance}", timeout_s)):
         click.echo(f"{worker} {instance}: in its group")
         return
     click.echo(f"{worker} {instance}: not in its group", err=True)
     sys.exit(1)
 
 
-def _beats(config: Config) -> None:
+def _beats(config: Config, timeout_s: float) -> None:
     from ..streams.silence import beating
 
     since_us = time.time_ns() // 1000 - round(config.heartbeat.deadline_s * 1e6)
-    try:
-        reached = asyncio.run(beating(config.kafka, "alive", since_us))
-    except (KafkaError, OSError) as error:
-        raise _silent(error) from error
+    reached = asyncio.run(_in_time(beating(config.kafka, "alive", since_us, timeout_s / 2), timeout_s))
     missed = sorted(set(range(config.kafka.partitions)) - reached)
     if not missed:
         click.echo("heartbeat: reaches every partition")
@@ -62,20 +71,35 @@ def _beats(config: Config) -> None:
     sys.exit(1)
 
 
-async def is_member(config: Config, group: str, client_id: str) -> bool:
-    """Whether a consumer of this client id is in the group. Raises `BrokerError` when Kafka does not say."""
-    admin = AIOKafkaAdminClient(**connection(config.kafka), request_timeout_ms=8000)
+async def is_member(config: Config, group: str, client_id: str, timeout_s: float = TIMEOUT_S) -> bool:
+    """Whether a consumer of this client id is in the group. Raises `BrokerError` when Kafka does not say in time."""
+    return client_id in set(_client_ids(await _in_time(_described(config, group), timeout_s)))
+
+
+async def _described(config: Config, group: str) -> Any:
+    admin = AIOKafkaAdminClient(**connection(config.kafka))
     try:
         await admin.start()
-        answers = await admin.describe_consumer_groups([group])
-    except (KafkaError, OSError) as error:
-        raise _silent(error) from error
+        return await admin.describe_consumer_groups([group])
     finally:
         await admin.close()
-    return client_id in set(_client_ids(answers))
 
 
-def _silent(error: Exception) -> BrokerError:
+async def _in_time(asked: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """What was asked, within one deadline: a broker that hangs takes connections and answers nothing."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asked
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise _silent(error, timeout_s) from error
+
+
+def _silent(error: Exception, timeout_s: float) -> BrokerError:
+    if isinstance(error, TimeoutError):
+        return BrokerError(
+            f"does not answer within {timeout_s:g} s.", field="kafka.bootstrap",
+            remedy="Does the broker there hang? --timeout gives it longer.",
+        )  # fmt: skip
     return BrokerError(
         f"does not answer ({type(error).__name__}).", field="kafka.bootstrap", remedy="Is the broker running there?"
     )

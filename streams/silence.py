@@ -48,14 +48,14 @@ async def _diagnose(config: Config, silent: Sequence[int]) -> str:
     return f"heartbeats are read and nothing is found ({_partitions(silent)}): look at the detectors' logs"
 
 
-async def beating(kafka: KafkaConfig, client: str, since_us: int) -> set[int]:
+async def beating(kafka: KafkaConfig, client: str, since_us: int, read_s: float = _READ_S) -> set[int]:
     """The partitions of the lifecycle topic into which a heartbeat was appended since then. On a topic so busy that
-    it cannot be read in time, those that were found in time. Raises `KafkaError`."""
+    it cannot be read in `read_s`, those that were found in time. Raises `KafkaError`."""
     homes = {node_home(owner).encode(): partition for partition, owner in enumerate(owners(kafka.partitions))}
     consumer = reader(kafka, f"kvtrail-{client}-silence")
-    await consumer.start()
     found: set[int] = set()
     try:
+        await consumer.start()
         tps = [TopicPartition(LIFECYCLE, partition) for partition in homes.values()]
         starts = await consumer.offsets_for_times(dict.fromkeys(tps, max(since_us // 1000, 0)))
         ends = await consumer.end_offsets(tps)
@@ -63,7 +63,7 @@ async def beating(kafka: KafkaConfig, client: str, since_us: int) -> set[int]:
         consumer.assign(live)
         for tp in live:
             consumer.seek(tp, starts[tp].offset)
-        until = time.monotonic() + _READ_S
+        until = time.monotonic() + read_s
         while live and time.monotonic() < until:
             for records in (await consumer.getmany(*live, timeout_ms=200)).values():
                 found.update(homes[record.key] for record in records if record.key in homes)
@@ -77,9 +77,9 @@ async def _detectors(kafka: KafkaConfig, silent: Sequence[int]) -> tuple[int, di
     """How many detectors are in their group, and how many records each partition is behind."""
     admin = AIOKafkaAdminClient(**connection(kafka), request_timeout_ms=8000)
     consumer = reader(kafka, "kvtrail-silence-ends")
-    await admin.start()
-    await consumer.start()
     try:
+        await admin.start()
+        await consumer.start()
         answers: Any = await admin.describe_consumer_groups([DETECTORS])
         members = sum(len(group[5]) for answer in answers for group in answer.groups)
         tps = [TopicPartition(LIFECYCLE, partition) for partition in silent]
