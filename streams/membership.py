@@ -37,6 +37,7 @@ class InstanceLock:
 
     def __init__(self, config: Config, instance: str) -> None:
         digest = hashlib.sha256(config.kafka.bootstrap.encode()).hexdigest()[:8]
+        self._instance = instance
         self._path = scratch(config) / f"{instance}-{digest}.lock"
         self._file: int | None = None
 
@@ -45,9 +46,11 @@ class InstanceLock:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.write(self._file, f"{os.getpid()}\n".encode())
         except BlockingIOError:
             raise ConfigError(
-                "a worker of this name already runs on this machine.",
+                f"a worker of this name already runs on this machine: {self._instance}, {self._holder()}.",
                 field="instance",
                 remedy="Give each worker an instance name of its own, or stop the other one.",
             ) from None
@@ -64,6 +67,15 @@ class InstanceLock:
     ) -> None:
         if self._file is not None:
             os.close(self._file)
+
+    def _holder(self) -> str:
+        """`process 4711`, as the one that holds the lock has written into it; then this file is let go."""
+        if self._file is None:
+            return "process unknown"
+        said = os.read(self._file, 32).decode("ascii", "replace").strip()
+        os.close(self._file)
+        self._file = None
+        return f"process {said}" if said.isdecimal() else "process unknown"
 
 
 class FencingWatch(logging.Handler):

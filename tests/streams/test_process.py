@@ -4,6 +4,7 @@ import gc
 import io
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,9 @@ def test_the_next_window_says_how_many_lines_were_held_back() -> None:
 
 def test_one_instance_name_is_one_process(tmp_path: Path) -> None:
     config = Config(local=LocalConfig(directory=tmp_path))
+    told = rf"already runs on this machine: detector-0, process {os.getpid()}\."
     with InstanceLock(config, "detector-0"):
-        with pytest.raises(ConfigError, match="already runs on this machine"), InstanceLock(config, "detector-0"):
+        with pytest.raises(ConfigError, match=told), InstanceLock(config, "detector-0"):
             pass
         with InstanceLock(config, "detector-1"):
             pass
