@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from ..audit.console.server import console_link
+from ..audit.console.server import address_of, console_link, listens
 from ..audit.console.server import serve as run_console
 from ..audit.stored import StoredArchive
 from ..schemas.config import load_config
+from ..schemas.errors import StackError
 from ..store.client import connect
 from ..streams.logs import log_to_stderr
 from .local.running import current_config
@@ -26,7 +27,13 @@ def serve(path: Path | None, link: bool) -> None:
     `Authorization: Bearer TOKEN`, where TOKEN is serve.token or what is kept in STATE/console-token.
     """
     if link:
-        click.echo(console_link(current_config(path)))
+        found = current_config(path)
+        address = address_of(found)
+        if not listens(address):
+            raise StackError(
+                f"nothing listens at {address}.", field="serve.port", remedy="Start it: kvtrail up, or kvtrail serve."
+            )
+        click.echo(console_link(found))
         return
     log_to_stderr()
     config = load_config(path)

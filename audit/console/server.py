@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -87,6 +88,16 @@ def url(host: str, port: int) -> str:
     """`http://127.0.0.1:8780`; an address that means *every* interface is reached on loopback from here."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def listens(address: str) -> bool:
+    """Whether anything takes connections at this address of ours."""
+    parts = urlsplit(address)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=2):
+            return True
+    except OSError:
+        return False
 
 
 def bind(host: str, port: int) -> socket.socket:
