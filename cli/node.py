@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -22,7 +23,8 @@ from ..producers.canary import Canary
 from ..producers.canary_keys import keys_of
 from ..producers.publisher import LifecyclePublisher
 from ..schemas.config import Config
-from ..schemas.errors import ConfigError
+from ..schemas.errors import ConfigError, StackError
+from ..schemas.reserved import PREFIX, is_reserved
 from .local.running import current_config
 from .screen import say, step
 
@@ -61,9 +63,21 @@ def node(
         raise ConfigError(
             "is no loopback address, and a node asks nobody for a key.", field="--host", remedy="Serve on 127.0.0.1."
         )
+    if not name or is_reserved(name):
+        raise ConfigError(
+            f"begins with {PREFIX!r}: such nodes are kvtrail's own." if name else "is empty.", field="--name",
+            remedy="Choose another name.",
+        )  # fmt: skip
     config = current_config(path)
     folder = directory or config.local.home() / "node" / name
-    listener = bind(host, port)
+    _check_folder(folder, "--directory" if directory else "local.directory")
+    try:
+        listener = bind(host, port)
+    except StackError as error:
+        raise StackError(
+            f"{host} port {port} cannot be listened on ({getattr(error.__cause__, 'strerror', error)}).",
+            field="--port", remedy="Choose a free one, or 0 for any.",
+        ) from error  # fmt: skip
     address = url(host, int(listener.getsockname()[1]))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     marker = canary_of(config, canary)
@@ -91,6 +105,17 @@ def node(
         if not publisher.close():
             say("some events could not be sent", style="red")
             sys.exit(1)
+
+
+def _check_folder(folder: Path, field: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be written ({error.strerror}).", field=field, remedy="Name a folder you can write."
+        ) from error
 
 
 def canary_of(config: Config, wanted: bool | None) -> Canary | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from kvtrail.audit.console.server import bind
 from kvtrail.cli import node as command
 from kvtrail.cli.main import kvtrail
 from kvtrail.schemas.config import KafkaConfig
@@ -24,6 +25,10 @@ def refuse() -> None:
     ("words", "environ", "field"),
     [
         (("--host", "0.0.0.0"), {}, "--host"),
+        (("--name", "kvtrail:heartbeat"), {}, "--name"),
+        (("--name", ""), {}, "--name"),
+        (("--directory", "/proc/nowhere"), {}, "--directory"),
+        ((), {"KVTRAIL_LOCAL__DIRECTORY": "/proc/nowhere"}, "local.directory"),
         (("--canary",), {}, "canary.keys"),
         ((), {"KVTRAIL_CANARY__KEYS": "k1:short"}, "canary.keys"),
         ((), {"KVTRAIL_KAFKA__PARTITIONS": "none"}, "kafka.partitions"),
@@ -38,6 +43,15 @@ def test_what_is_wrong_is_said_before_a_model_is_loaded(
     )
     assert isinstance(told.exception, KvtrailError)
     assert told.exception.field == field
+
+
+def test_a_taken_port_names_the_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "load_model", refuse)
+    with bind("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        told = CliRunner().invoke(kvtrail, ["node", "--port", port], env={"KVTRAIL_LOCAL__DIRECTORY": str(tmp_path)})
+    assert isinstance(told.exception, KvtrailError)
+    assert told.exception.field == "--port" and "SERVE" not in str(told.exception)
 
 
 @pytest.mark.model
