@@ -7,6 +7,9 @@ and says on every page why it shows nothing.
 import threading
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from ..schemas.clocks import plausible_us
 from ..schemas.dimensions import Severity
 from ..schemas.errors import StoreUnavailable
 from ..schemas.findings import Finding
@@ -16,6 +19,7 @@ from .archive import AmbiguousQuestion, Health, NothingFound, Wanted
 from .history import History, Question
 from .incidents import Incident, fold_incidents
 from .investigate import gather, has_finding, has_request, key_candidates
+from .wording import day
 
 LISTED = 1000
 """Findings of one incident from which its lists of names are made; its counts are exact whatever their number."""
@@ -139,10 +143,21 @@ class _Session:
 
 
 def _findings(client: Client, wanted: Wanted) -> list[Finding]:
-    return queries.FINDINGS_LOUDEST.run(
+    rows = queries.FINDINGS_LOUDEST.run(
         client, min_rank=wanted.severity.rank, status=wanted.status, cause=wanted.cause, cause_id=wanted.cause_id,
         limit=wanted.limit, since_us=wanted.since_us or queries.FAR_PAST_US,
     )  # fmt: skip
+    return [_dated(row) for row in rows]
+
+
+def _dated(row: results.ListedFinding) -> Finding:
+    """The finding at a time that can be; where its producer's clock is off, at the broker's, and its title says so."""
+    finding = row.finding
+    at_us = plausible_us(finding.event_time_us, row.append_us)
+    if at_us == finding.event_time_us:
+        return finding
+    title = f"{finding.title} (clock of the producer is off: {day(finding.event_time_us)})"
+    return replace(finding, event_time_us=at_us, title=title)
 
 
 def _named(row: results.Incident, folded: Incident | None) -> Incident:

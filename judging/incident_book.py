@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sys import intern
 from typing import Any
 
+from ..schemas.clocks import plausible_us
 from ..schemas.dimensions import Severity
 from ..schemas.findings import Finding
 from .incidents import Incident
@@ -37,10 +38,10 @@ class _Group:
         "tenants",
     )
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: Finding, at_us: int) -> None:
         self.cause, self.dimension, self.store = finding.cause, finding.dimension, finding.store
         self.example = finding.id
-        self.first_us = self.last_us = finding.event_time_us
+        self.first_us = self.last_us = at_us
         self.forgotten = 0
         self.ranks: dict[int, int] = {}
         self.tenants: dict[str, int] = {}
@@ -71,8 +72,9 @@ class IncidentBook:
         """Whether this finding is known."""
         return finding_id in self._seen
 
-    def take(self, finding: Finding) -> bool:
-        """Fold one revision. False where it changes nothing: an old revision, or too little severe before and now."""
+    def take(self, finding: Finding, append_us: int = 0) -> bool:
+        """Fold one revision, appended to its topic at `append_us` where that is known. False where it changes nothing:
+        an old revision, or too little severe before and now."""
         known = self._seen.pop(finding.id, None)
         if known is not None and known[0] >= finding.revision:
             self._seen[finding.id] = known
@@ -90,11 +92,12 @@ class IncidentBook:
         self._seen[finding.id] = (finding.revision, cause_id, counted, rank, tenants, finding.key)
         group = self._groups.get(cause_id)
         if counted:
+            at_us = plausible_us(finding.event_time_us, append_us)
             if group is None:
-                group = self._groups[cause_id] = _Group(finding)
+                group = self._groups[cause_id] = _Group(finding, at_us)
             group.count(rank, tenants, finding.key, 1)
-            group.first_us = min(group.first_us, finding.event_time_us)
-            group.last_us = max(group.last_us, finding.event_time_us)
+            group.first_us = min(group.first_us, at_us)
+            group.last_us = max(group.last_us, at_us)
         gone = known is not None and known[2]
         if known is not None and gone:
             self._discount(known[1], known[3], known[4], known[5])

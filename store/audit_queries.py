@@ -5,8 +5,7 @@ from functools import partial
 from .event_queries import EVENT_COLUMNS
 from .finding_queries import CURRENT
 from .query import ANY_TIME, IN_TIME, Query
-from .results import Freshness, NamedKey, RefusedAt, stored_event, struct
-from .rows import finding_from_row
+from .results import Freshness, NamedKey, RefusedAt, listed_finding, stored_event, struct
 
 KEYS_BY_PREFIX = Query(
     "keys_by_prefix",
@@ -26,11 +25,12 @@ FINDING_IDS_BY_PREFIX = Query(
 FINDINGS_LOUDEST = Query(
     "findings_loudest",
     "The newest revision of each finding: open ones first, then the loudest, then the newest event.",
-    f"""SELECT finding FROM ({CURRENT}) WHERE severity_rank >= {{min_rank:UInt8}}
+    f"""SELECT finding, toUnixTimestamp64Micro(append_time) AS append_us FROM ({CURRENT})
+WHERE severity_rank >= {{min_rank:UInt8}}
   AND ({{status:String}} = '' OR status = {{status:String}}) AND ({{cause:String}} = '' OR cause = {{cause:String}})
   AND ({{cause_id:String}} = '' OR cause_id = {{cause_id:String}})
-ORDER BY status = 'open' DESC, severity_rank DESC, event_time DESC, id LIMIT {{limit:UInt32}}""",
-    finding_from_row,
+ORDER BY status = 'open' DESC, severity_rank DESC, shown_time DESC, id LIMIT {{limit:UInt32}}""",
+    listed_finding,
     {"min_rank": 0, "status": "open", "cause": "", "cause_id": "", "limit": 200, **ANY_TIME},
 )
 LIFE_OF_KEY = Query(

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ..schemas.clocks import AHEAD_US, EARLIEST_US
 from .query import ANY_TIME, Query
 from .results import Incident, TouchedRequest, struct
 from .rows import finding_from_row
@@ -10,9 +11,17 @@ NEWEST = "id, revision DESC, event_time, finding"
 """Orders the revisions of a finding, the current one first. Where partitions raised it apart from each other (its
 subject spans them), two may have one number: then the earliest event counts, whichever arrived first."""
 
+_EARLIEST = f"fromUnixTimestamp64Micro(toInt64({EARLIEST_US}))"
+# As `plausible_us` has it: for lists, not for what is current.
+SHOWN = f"""if(append_time >= {_EARLIEST}
+    AND (event_time < {_EARLIEST} OR event_time > addMicroseconds(append_time, {AHEAD_US})), append_time, event_time)"""
+
 # Filters on what a revision may change come after the newest revision was chosen, never before.
-CURRENT = f"""SELECT * FROM findings WHERE event_time >= fromUnixTimestamp64Micro({{since_us:Int64}})
-    AND event_time <= fromUnixTimestamp64Micro({{until_us:Int64}}) ORDER BY {NEWEST} LIMIT 1 BY id"""
+CURRENT = f"""SELECT *, {SHOWN} AS shown_time FROM findings
+  WHERE shown_time >= fromUnixTimestamp64Micro({{since_us:Int64}})
+    AND shown_time <= fromUnixTimestamp64Micro({{until_us:Int64}})
+    AND (append_time >= fromUnixTimestamp64Micro({{since_us:Int64}} - {AHEAD_US}) OR append_time < {_EARLIEST})
+  ORDER BY {NEWEST} LIMIT 1 BY id"""
 
 FINDINGS_CURRENT = Query(
     "findings_current",
@@ -21,7 +30,7 @@ FINDINGS_CURRENT = Query(
   AND ({{status:String}} = '' OR status = {{status:String}}) AND ({{cause:String}} = '' OR cause = {{cause:String}})
   AND ({{cause_id:String}} = '' OR cause_id = {{cause_id:String}})
   AND ({{tenant_id:String}} = '' OR creator_tenant = {{tenant_id:String}} OR requester_tenant = {{tenant_id:String}})
-ORDER BY event_time DESC, id LIMIT {{limit:UInt32}}""",
+ORDER BY shown_time DESC, id LIMIT {{limit:UInt32}}""",
     finding_from_row,
     {"min_rank": 0, "status": "open", "cause": "", "cause_id": "", "tenant_id": "", "limit": 1000, **ANY_TIME},
 )
@@ -61,7 +70,7 @@ INCIDENTS = Query(
   arraySort(groupUniqArrayIf(1000)(toString(f.creator_tenant), f.creator_tenant != '')) AS creator_tenants,
   arraySort(groupUniqArrayIf(1000)(toString(f.requester_tenant), f.requester_tenant != '')) AS requester_tenants,
   sum(f.reused_tokens) AS reused_tokens, countIf(f.complete = 0) AS incomplete,
-  toUnixTimestamp64Micro(min(f.event_time)) AS first_us, toUnixTimestamp64Micro(max(f.event_time)) AS last_us,
+  toUnixTimestamp64Micro(min(f.shown_time)) AS first_us, toUnixTimestamp64Micro(max(f.shown_time)) AS last_us,
   argMax(f.id, (f.severity_rank, -toUnixTimestamp64Micro(f.event_time))) AS example
 FROM ({CURRENT}) AS f WHERE f.status = 'open' AND f.severity_rank >= {{min_rank:UInt8}}
   AND ({{cause_id:String}} = '' OR f.cause_id = {{cause_id:String}})
@@ -74,7 +83,7 @@ INCIDENT_REQUESTS = Query(
     "Every request an incident reached, in time order.",
     f"""SELECT id AS finding_id, requester_request AS request_id, requester_tenant AS tenant_id, creator_tenant, key,
   severity,
-  toUnixTimestamp64Micro(event_time) AS time_us
+  toUnixTimestamp64Micro(shown_time) AS time_us
 FROM ({CURRENT}) WHERE status = 'open' AND cause_id = {{cause_id:String}}
 ORDER BY time_us, finding_id LIMIT {{limit:UInt32}}""",
     partial(struct, kind=TouchedRequest),

@@ -7,7 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from ..schemas.events import Event
-from .rows import event_from_row
+from ..schemas.findings import Finding
+from .rows import event_from_row, finding_from_row
 
 S = TypeVar("S", bound=Struct)
 
@@ -22,6 +23,13 @@ class StoredEvent(Struct, frozen=True):
     index: int
     append_us: int
     inserted_us: int
+
+
+class ListedFinding(Struct, frozen=True):
+    """A finding, and when the broker had this revision of it."""
+
+    finding: Finding
+    append_us: int
 
 
 class LaneInterval(Struct, frozen=True):
@@ -329,3 +337,8 @@ def stored_event(row: Mapping[str, Any]) -> StoredEvent:
 def struct(row: Mapping[str, Any], kind: type[S]) -> S:
     """A row as `kind`, whose fields are its columns."""
     return msgspec.convert(row, kind)
+
+
+def listed_finding(row: Mapping[str, Any]) -> ListedFinding:
+    """The finding of a row that holds the columns `finding` and `append_us`."""
+    return ListedFinding(finding_from_row(row), int(row["append_us"]))

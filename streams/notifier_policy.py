@@ -11,6 +11,7 @@ import msgspec
 
 from ..judging.incident_book import IncidentBook
 from ..judging.incidents import Incident
+from ..schemas.clocks import plausible_us
 from ..schemas.findings import Finding
 from ..schemas.identity import titles
 from ..schemas.notifications import PIPELINE_SILENT, TENANTS_NAMED, Kind, Notification, notification_id
@@ -41,7 +42,7 @@ class Pager:
         if finding.id not in self.book and self._is_history(finding, append_us):
             self.historical += 1
             return
-        if self.book.take(finding):
+        if self.book.take(finding, append_us):
             self._changed.setdefault(finding.cause_id, now_us)
             self._heard[finding.cause_id] = max(append_us, self._heard.get(finding.cause_id, 0))
 
@@ -106,7 +107,9 @@ class Pager:
             return True
         parties = (finding.requester, finding.creator)
         about_event = any(party is not None and party.event_id == finding.subject for party in parties)
-        return about_event and append_us - finding.event_time_us > self.settings.max_age_s * 1e6
+        return (
+            about_event and append_us - plausible_us(finding.event_time_us, append_us) > self.settings.max_age_s * 1e6
+        )
 
     def _changes(self, cause_id: str, since_us: int, now_us: int) -> Notification | None:
         incident, known = self.book.incident(cause_id), self.told.get(cause_id)

@@ -15,8 +15,9 @@ from kvtrail.schemas.dead_letters import dead_letter
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.errors import StoreUnavailable, UndecodableRecord
 from kvtrail.schemas.events import Create, Expire, Hit, Invalidate, NodeStart, Resolve
-from kvtrail.schemas.topics import LIFECYCLE
+from kvtrail.schemas.topics import FINDINGS, LIFECYCLE
 from kvtrail.store.client import Client, connect
+from kvtrail.store.rows import Source, finding_rows
 from msgspec.structs import replace
 
 from .samples import (
@@ -226,3 +227,23 @@ def test_a_store_that_comes_back_is_found_again(database: ClickHouseConfig) -> N
         archive.check()
     where.pop(0)
     archive.check()
+
+
+def test_a_producers_clock_that_is_off_dates_no_list(client: Client, archive: StoredArchive) -> None:
+    """Shown is when the broker had it, and that the clock is off; the event itself stays as it was sent."""
+    far, never = 4_949_683_200_000_000, 0
+    ahead = replace(FINDING, id="a" * 32, event_time_us=far)
+    behind = replace(FINDING, id="b" * 32, event_time_us=never)
+    put(client, INCIDENT, [FINDING])
+    appended = FINDING.event_time_us + 1_000
+    client.insert(*finding_rows([(Source(FINDINGS, 0, 7, appended), one) for one in (ahead, behind)]), token="f/0/7-8")
+    listed = {one.id: one for one in archive.findings(Wanted())}
+    assert listed[ahead.id].event_time_us == listed[behind.id].event_time_us == appended
+    assert listed[FINDING.id] == FINDING
+    assert listed[ahead.id].title == f"{FINDING.title} (clock of the producer is off: 2126-11-07)"
+    assert listed[behind.id].title == f"{FINDING.title} (clock of the producer is off: 1970-01-01)"
+    (incident,) = archive.incidents(Wanted())
+    assert (incident.first_us, incident.last_us) == (FINDING.event_time_us, appended)
+    assert archive.findings(Wanted(since_us=appended + 1)) == []
+    told = render_history(ask(archive, "request", "req-3"))
+    assert "2126" not in told and "1970" not in told

@@ -3,12 +3,14 @@
 import itertools
 
 import pytest
+from kvtrail.schemas.clocks import AHEAD_US, EARLIEST_US, plausible_us
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.findings import Finding, finding_id
 from kvtrail.store import queries
 from kvtrail.store.client import connect
 from kvtrail.store.rows import Source, finding_rows
+from msgspec.structs import replace
 
 pytestmark = pytest.mark.engine
 
@@ -53,3 +55,29 @@ def test_a_later_revision_counts_more_than_an_earlier_event(database: ClickHouse
         rows = finding_rows([(source, revised), (source, EARLY)])
         client.insert(rows.table, rows.columns, "x")
         assert queries.FINDINGS_CURRENT.run(client) == [revised]
+
+
+_NOW = 1_795_900_000_000_000
+_TIMES = (
+    _NOW, _NOW - 30 * AHEAD_US, _NOW + AHEAD_US, _NOW + AHEAD_US + 1, 0, EARLIEST_US - 1, EARLIEST_US,
+    4_949_683_200_000_000,
+)  # fmt: skip
+
+
+def test_lists_are_in_the_order_of_times_that_can_be(database: ClickHouseConfig) -> None:
+    source = Source("kvtrail.findings", 0, 1, _NOW)
+    stored = [replace(_finding(at), id=finding_id(f"f{at}"), cause_id="c") for at in _TIMES]
+    with connect(database) as client:
+        rows = finding_rows([(source, one) for one in stored])
+        client.insert(rows.table, rows.columns, "x")
+        shown = [plausible_us(one.event_time_us, _NOW) for one in queries.FINDINGS_CURRENT.run(client)]
+        assert shown == sorted(shown, reverse=True) and len(shown) == len(_TIMES)
+        assert [
+            plausible_us(one.finding.event_time_us, one.append_us) for one in queries.FINDINGS_LOUDEST.run(client)
+        ] == shown
+        [incident] = queries.INCIDENTS.run(client)
+        assert (incident.first_us, incident.last_us) == (EARLIEST_US, _NOW + AHEAD_US)
+        [recent] = queries.INCIDENTS.run(client, since_us=_NOW + 1)
+        assert recent.findings == 1  # what is dated a century ahead is not for ever new
+        touched = queries.INCIDENT_REQUESTS.run(client, cause_id="c")
+        assert [one.time_us for one in touched] == sorted(shown)

@@ -238,3 +238,21 @@ def test_no_restart_changes_what_is_told(found: list[Any], restarts: set[int], t
         return [one.id + one.kind + one.severity for one in told]
 
     assert run(True) == run(False)
+
+
+def test_a_producers_clock_that_is_off_neither_hides_an_incident_nor_dates_it() -> None:
+    clock = Clock()
+    clock.take(
+        finding("f1"), finding("f2", event_time_us=4_949_683_200 * S), finding("f3", event_time_us=0),
+        finding("f4", event_time_us=-S),
+    )  # fmt: skip
+    (opened,) = clock.after(3)
+    assert opened.findings == 4
+    assert opened.first_us == opened.last_us == NOW
+
+
+def test_an_incident_that_begins_with_a_clock_that_is_off_is_dated_by_the_broker() -> None:
+    clock = Clock()
+    clock.take(finding("f1", event_time_us=4_949_683_200 * S))
+    (opened,) = clock.after(3)
+    assert opened.first_us == opened.last_us == NOW
