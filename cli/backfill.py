@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..audit import wording
 from ..schemas.errors import BadInput
 from ..streams.backfill import Tally, read
 from ..streams.backfill import backfill as send
@@ -44,6 +45,7 @@ def backfill(files: tuple[Path, ...], dry_run: bool) -> None:
             asyncio.run(send(config.kafka, found, tally=tally))
     what = "would be sent" if dry_run else "sent"
     click.echo(
-        f"{tally.records} records with {tally.events} events and {tally.facts} facts {what}, {tally.refused} refused"
+        f"{wording.plural(tally.records, 'record')} with {wording.plural(tally.events, 'event')} and "
+        f"{wording.plural(tally.facts, 'fact')} {what}, {wording.number(tally.refused)} refused"
     )
     sys.exit(1 if tally.refused else 0)

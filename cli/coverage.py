@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..audit import wording
 from ..audit.asking import parse_span
 from ..judging.offline import History
 from ..judging.sight import IDLE, DimensionSight, Sight, Tally, Told, counted, look
@@ -83,7 +84,7 @@ def _lines(sight: Sight) -> list[str]:
     if not sight.hits and not sight.creates:
         return ["Neither creates nor hits were seen: nothing can be judged."]
     lines = [sight.summary, *(f"  {sentence}" for sentence in sight.sentences), ""]
-    counts = f"{sight.hits} hits, {sight.creates} creates."
+    counts = f"{wording.plural(sight.hits, 'hit')}, {wording.plural(sight.creates, 'create')}."
     lines.append(
         f"{counts} Known on both sides of a hit:" if sight.exact else f"{counts} Known on both sides of a hit, at most:"
     )

@@ -60,9 +60,11 @@ def list_(kind: str | None, as_json: bool) -> None:
     with connect(current_config().clickhouse) as client:
         found = queries.FACTS.run(client)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    for fact in found:
-        if isinstance(fact.body, Tick) or (kind and not isinstance(fact.body, BODIES[kind])):
-            continue
+    wanted = BODIES[kind] if kind else tuple(BODIES.values())
+    told = [fact for fact in found if isinstance(fact.body, wanted)]
+    if not told and not as_json:
+        click.echo("No fact is stored." if kind is None else f"No fact of kind {kind} is stored.")
+    for fact in told:
         if as_json:
             click.echo(f'{{"fact":{encode_fact(fact).decode()}}}')
         else:

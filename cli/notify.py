@@ -106,7 +106,8 @@ def _line(entry: Entry) -> str:
             f"{entry.took_ms} ms, {entry.id[:12]}{detail}"
         )
     told = entry.notification
+    reason = "" if told.title.endswith(told.reason) else f" ({wording.clean(told.reason)})"
     return (
-        f"{stamp}  {told.kind:<8} {told.severity:<8} {wording.clean(told.title)} ({wording.clean(told.reason)}), "
+        f"{stamp}  {told.kind:<8} {told.severity:<8} {wording.clean(told.title)}{reason}, "
         f"incident {told.cause_id[:12]}.{told.episode}.{told.revision}, {told.id[:12]}"
     )

@@ -58,7 +58,7 @@ class LifecyclePublisher(LifecycleCalls):
         if not node:
             raise ConfigError("is empty.", field="node", remedy="Name the engine's process.")
         if is_reserved(node) and node != HEARTBEAT_NODE:
-            raise ConfigError(f"must not begin with {PREFIX}.", field="node", remedy="Choose another name.")
+            raise ConfigError(f"must not begin with {PREFIX!r}.", field="node", remedy="Choose another name.")
         self.node = node
         self.config = config or PublisherConfig()
         self._clock = clock_ns

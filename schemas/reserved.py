@@ -36,14 +36,14 @@ def check_node(node: str, home: str) -> None:
     if is_reserved_home(home) is not (node == HEARTBEAT_NODE):
         raise InvalidField(f"belongs to a node of its own ({PREFIX}...).", field="home", remedy="Name another owner.")
     if is_reserved(node) and node != HEARTBEAT_NODE:
-        raise InvalidField(f"must not begin with {PREFIX}.", field="node", remedy="Choose another name.")
+        raise InvalidField(f"must not begin with {PREFIX!r}.", field="node", remedy="Choose another name.")
 
 
 def check_tenant(node: str, tenant_id: str, field: str = "identity.tenant_id") -> None:
     """Raises `InvalidField` where a node speaks of a tenant that is not for it: reserved ones are the heartbeat's."""
     if is_reserved(tenant_id) is not (node == HEARTBEAT_NODE):
         raise InvalidField(
-            f"must not begin with {PREFIX}: such tenants are kvtrail's own and appear in no report."
+            f"must not begin with {PREFIX!r}: such tenants are kvtrail's own and appear in no report."
             if node != HEARTBEAT_NODE
             else "is not the heartbeat's own.",
             field=field,

@@ -13,6 +13,7 @@ from kvtrail.schemas.envelope import Batch
 from kvtrail.schemas.facts import Fact
 from kvtrail.store.client import connect
 from kvtrail.store.rows import Record, Source, fact_rows, record_rows
+from kvtrail.tests.streams import histories
 
 RECORDINGS = Path(__file__).parents[2] / "cli" / "recordings"
 
@@ -28,6 +29,11 @@ def test_a_recorded_history_says_what_it_can_reveal() -> None:
     assert " kinds of failure are invisible" in output.splitlines()[0]
     assert "Your cache sends no place on creates" in output
     assert "Never sent: " in output
+
+
+def test_one_is_one(tmp_path: Path) -> None:
+    (tmp_path / "incident.jsonl").write_bytes(histories.envelope(histories.incident()[:3])[1])
+    assert "1 hit, 1 create." in run(str(tmp_path))[1]
 
 
 def test_json_has_every_rule_and_every_dimension(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ def test_a_published_fact_is_one_record(run: Run, topics: KafkaConfig) -> None:
 def test_the_list_is_what_is_stored(database: ClickHouseConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVTRAIL_CLICKHOUSE__URL", database.url)
     monkeypatch.setenv("KVTRAIL_CLICKHOUSE__DATABASE", database.database)
+    assert CliRunner().invoke(facts, ["list"]).output == "No fact is stored.\n"
+    assert CliRunner().invoke(facts, ["list", "--kind", "epoch"]).output == "No fact of kind epoch is stored.\n"
+    assert CliRunner().invoke(facts, ["list", "--json"]).output == ""
     stored = [
         Fact(id="f1", effective_at_us=1, body=PolicyFact(tenant_id="evil\x1b[31m")),
         Fact(id="f2", effective_at_us=2, body=EpochFact(epoch="7", where={"tenant_id": "contoso"}, why="INC-1")),

@@ -4,7 +4,10 @@ import pytest
 from click.testing import CliRunner, Result
 from kvtrail.cli.main import kvtrail, main
 from kvtrail.schemas.errors import ConfigError
+from kvtrail.schemas.notifications import Decided
+from kvtrail.streams import notifier_journal
 from kvtrail.tests.streams.stub_receiver import Plan, Receiver, StubAlertmanager
+from kvtrail.tests.streams.test_notifier_delivery import told
 
 
 def run(*arguments: str, **environ: str) -> Result:
@@ -35,6 +38,20 @@ def test_a_name_that_is_none() -> None:
     result = run("other", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL="http://127.0.0.1:9/hush")
     assert isinstance(result.exception, ConfigError)
     assert "ops" in str(result.exception) and "hush" not in str(result.exception)
+
+
+def test_a_reason_that_the_title_tells_is_not_said_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        Decided(notification=told(title=title, reason=reason), targets=("ops",))
+        for title, reason in (("pipeline silent: no heartbeat", "no heartbeat"), ("a key is short", "2 tenants now"))
+    ]
+
+    async def read(*_: object) -> tuple[list[Decided], int]:
+        return entries, len(entries)
+
+    monkeypatch.setattr(notifier_journal, "read_journal", read)
+    first, second = CliRunner().invoke(kvtrail, ["notify", "log"]).output.splitlines()
+    assert "pipeline silent: no heartbeat, incident" in first and "a key is short (2 tenants now), incident" in second
 
 
 def test_a_log_without_a_broker_is_one_line_that_says_what_to_do(

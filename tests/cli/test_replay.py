@@ -146,7 +146,7 @@ def test_bad_lines_are_named_and_nothing_of_them_is_sent(tmp_path: Path) -> None
     assert checked.exit_code == 1
     assert "bad.jsonl:2: refused: record: is not JSON." in checked.stderr
     assert "bad.jsonl:3: refused:" in checked.stderr
-    assert checked.stdout == "1 records with 5 events and 0 facts would be sent, 2 refused\n"
+    assert checked.stdout == "1 record with 5 events and 0 facts would be sent, 2 refused\n"
 
 
 def test_times_are_read_in_both_ways() -> None:

@@ -9,7 +9,7 @@ from kvtrail.schemas.context import RequestContext, decode_context, encode_conte
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder, encode_plain
 from kvtrail.schemas.errors import ConfigError, InvalidField
-from kvtrail.schemas.events import Create, Event
+from kvtrail.schemas.events import Create, Event, LookupCount, Lookups
 from kvtrail.schemas.findings import Finding, Party
 from kvtrail.schemas.homes import node_home, partition_of
 from kvtrail.schemas.identity import Identity
@@ -48,14 +48,37 @@ def test_only_the_heartbeat_speaks_of_reserved_tenants_and_only_of_them(
     assert len(batch.events) == (0 if field else 1)
 
 
+@pytest.mark.parametrize("encode", [encode_plain, lambda one: EnvelopeEncoder().encode([one])])
+@pytest.mark.parametrize(
+    ("node", "home", "tenant", "is_taken"),
+    [
+        ("gpu-1", "n:gpu-1", "northwind", True),
+        ("gpu-1", "n:gpu-1", "kvtrail:mine", False),
+        (HEARTBEAT_NODE, OWN_HOME, CREATOR, True),
+        (HEARTBEAT_NODE, OWN_HOME, "northwind", False),
+    ],
+)
+def test_lookups_are_counted_for_no_reserved_tenant(
+    encode: Any, node: str, home: str, tenant: str, is_taken: bool
+) -> None:
+    counts = (LookupCount(tenant_id=CREATOR if node == HEARTBEAT_NODE else "good"), LookupCount(tenant_id=tenant))
+    told = Event(node=node, incarnation="i1", home=home, seq=1, time_us=1, body=Lookups(counts=counts))
+    batch = EnvelopeDecoder().decode(encode(told))
+    assert len(batch.events) == is_taken
+    assert all(reject.error.field.endswith("body.counts.1.tenant_id") for reject in batch.rejects)
+    assert [reject.seq for reject in batch.rejects] == ([] if is_taken else [1])
+
+
 def test_a_publisher_refuses_a_reserved_tenant_and_a_reserved_name() -> None:
     transport = MemoryTransport()
     with LifecyclePublisher("gpu-1", transport) as publisher:
         publisher.create("k", Identity(tenant_id=CREATOR), store="kv", tier="nvme")
         publisher.create("k", Identity(tenant_id="northwind"), store="kv", tier="nvme")
         assert publisher.flush(10)
-        assert publisher.stats().refused == {"create.identity.tenant_id": 1}
-    with pytest.raises(ConfigError, match="node"):
+        publisher.lookups([LookupCount(tenant_id=CREATOR, hit=1)])
+        assert publisher.flush(10)
+        assert publisher.stats().refused == {"create.identity.tenant_id": 1, "lookups.counts.tenant_id": 1}
+    with pytest.raises(ConfigError, match=r"node: must not begin with 'kvtrail:'\. Choose"):
         LifecyclePublisher("kvtrail:mine", transport)
 
 
