@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..producers.canary import CanaryResult
 from ..producers.publisher import LifecyclePublisher
-from ..schemas.events import LookupCount
+from ..schemas.errors import InvalidField
+from ..schemas.events import LONGEST_TEXT, LookupCount
 from ..schemas.identity import PrefixKey
 from . import kv
 from .entry_events import TIER
@@ -88,7 +89,8 @@ class CacheNode:
         """Answers `question` under `prefix` in at most `limit` tokens, reusing what the store has under the key.
 
         On a hit, the question continues from the restored tokens, whatever prefix they came from: the node knows
-        no better than its key. With `bypass` the store is neither read nor written.
+        no better than its key. With `bypass` the store is neither read nor written. Raises `InvalidField`, before
+        the lookup, for a key or a request id that no event can hold.
         """
         started = time.perf_counter()
         model = self._model
@@ -98,6 +100,10 @@ class CacheNode:
         token_ids = model.encode(prefix.text)
         identity = prefix.key(model, token_ids)
         key = in_epoch(self.key_function(identity), prefix.epoch)
+        if max(len(key.text), len(request_id)) > LONGEST_TEXT:  # an answer from the store that no event could tell of
+            raise InvalidField(
+                f"is longer than {LONGEST_TEXT} characters.", field="key or request id", remedy="Use shorter names."
+            )
         restored: StoredEntry | None = None
         if bypass:
             cache, reused = model.new_cache(), 0

@@ -1,7 +1,8 @@
 """The node over HTTP, in the form of chat completions, for whatever asks endpoints: a gateway, a check, a person.
 
-Who asks stands in headers (`X-Tenant`, `X-Template`, `X-Epoch`, `X-Request-Id`), as a gateway would set them; there is
-no authentication here. The answer says what was reused, under which key and from which store.
+Who asks stands in headers (`X-Tenant`, `X-Template`, `X-Epoch`, `X-Request-Id`), as a gateway would set them, in
+UTF-8; there is no authentication here. What no event could hold is refused before anything is looked up. The answer
+says what was reused, under which key and from which store.
 """
 
 import json
@@ -16,7 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..schemas.epochs import LONGEST as LONGEST_EPOCH
 from ..schemas.errors import InvalidField, KvtrailError
+from ..schemas.events import LONGEST_TEXT
+from ..schemas.identity import LONGEST_NAME, LONGEST_TENANT
+from ..schemas.reserved import check_tenant
 from .entry_events import TIER
 from .node import ANSWER_TOKENS, Answer
 from .prefix import Prefix
@@ -67,7 +72,7 @@ class NodeService:
         try:
             body = await _body(request)
             prefix, question = _asked(body, request)
-            request_id = request.headers.get("x-request-id") or f"node-{secrets.token_hex(8)}"
+            request_id = _header(request, "X-Request-Id", LONGEST_TEXT) or f"node-{secrets.token_hex(8)}"
             answer = await run_in_threadpool(
                 self._answer, prefix, question, request_id, _limit(body), body.get("kvtrail_bypass") is True
             )
@@ -145,9 +150,10 @@ def _asked(body: dict[str, Any], request: Request) -> tuple[Prefix, str]:
         raise InvalidField("is not offered.", field="stream", remedy="Leave it out.")
     if body.get("temperature"):
         raise InvalidField("is always 0 here: the node decodes greedily.", field="temperature", remedy="Send 0.")
-    tenant = request.headers.get("x-tenant", "")
-    if not tenant:
+    tenant = _header(request, "X-Tenant", LONGEST_TENANT)
+    if not tenant.strip():
         raise InvalidField("is missing.", field="X-Tenant", remedy="Say in this header who asks.")
+    check_tenant("", tenant, "X-Tenant")
     messages = body.get("messages")
     said = [(one.get("role"), one.get("content")) for one in messages if isinstance(one, dict)] if isinstance(
         messages, list
@@ -161,8 +167,24 @@ def _asked(body: dict[str, Any], request: Request) -> tuple[Prefix, str]:
             raise InvalidField(
                 "are not one system message and one user message of text.", field="messages", remedy="Send those."
             )
-    template = request.headers.get("x-template", "chat")
-    return Prefix(tenant, template, rendered, request.headers.get("x-epoch", "")), question
+    template = _header(request, "X-Template", LONGEST_NAME, "chat")
+    return Prefix(tenant, template, rendered, _header(request, "X-Epoch", LONGEST_EPOCH)), question
+
+
+def _header(request: Request, name: str, longest: int, default: str = "") -> str:
+    """A header as UTF-8. What no event can hold is refused here: what is answered must be told."""
+    raw = request.headers.get(name)
+    if raw is None:
+        return default
+    try:
+        value = raw.encode("latin-1").decode()  # latin-1 is how Starlette reads every header
+    except UnicodeDecodeError:
+        raise InvalidField("is no UTF-8.", field=name, remedy="Send text in UTF-8.") from None
+    if len(value) > longest:
+        raise InvalidField(
+            f"is longer than {longest} characters, which no event can hold.", field=name, remedy="Send a shorter one."
+        )
+    return value
 
 
 def _limit(body: dict[str, Any]) -> int:

@@ -23,11 +23,13 @@ import msgspec
 
 from ..schemas.config import PublisherConfig
 from ..schemas.errors import BadInput, ConfigError
+from ..schemas.events import Check
 from ..schemas.identity import Identity
 from .agent_wire import WIRE_VERSION, frame
 from .buffer import Item
 from .calls import LifecycleCalls
 from .lanes import Lane, Packed, Packer, heartbeat, homes_of
+from .placing import CACHE_CALLS, Homeless
 from .spool import tails
 from .tally import TALLY, read_ends, read_head, take
 from .telling import Teller, log
@@ -73,6 +75,8 @@ class Translator(LifecycleCalls):
     def refuse(self, field: str) -> None:
         """The call has arguments that no event can hold."""
         self.field = field
+
+    lose = refuse
 
     def translate(self, call: tuple[Any, ...], t0_us: int, identities: list[Identity | str]) -> Item | str:
         """One call as it came over the wire, as an item, or the field for which it is refused."""
@@ -357,7 +361,8 @@ class Agent:
 
 
 class _Engine:
-    """Packs the runs of one engine. An event that is refused keeps its number, as a heartbeat that says so."""
+    """Packs the runs of one engine. What happened to an entry and is refused leaves its number out, a gap; any other
+    event that is refused keeps its number, as a heartbeat that says so."""
 
     def __init__(self, node: str, incarnation: str, config: PublisherConfig) -> None:
         self._node = node
@@ -379,18 +384,22 @@ class _Engine:
         for call in _rows(run["times"], run["columns"]):
             found = self._translator.translate(call, t0, identities)
             if isinstance(found, str) or not self._is_at_home(found):
-                self._refuse(found if isinstance(found, str) else "home", "")
-                found = self._stand_in_at(t0 * 1000)
-            lane.pending.append(found)
+                self._refuse(found if isinstance(found, str) else f"{call[1]}.home", "")
+                is_other = isinstance(call[1], str) and call[1] in _CALLS - CACHE_CALLS
+                lane.pending.append(self._stand_in_at(t0 * 1000) if is_other else 1)
+            else:
+                lane.pending.append(found)
         records = []
         while (packed := self._packer.pack(lane)) is not None:
             records.append(packed)
         return records
 
     def _is_at_home(self, item: Item) -> bool:
+        if isinstance(item[1], Check) and item[1].check == "heartbeat":
+            return True  # of any lane
         try:
             return self._home in homes_of(item, self._node, self._slots)
-        except Exception:  # a key that is no text
+        except Homeless:
             return False
 
     def refused(self) -> dict[str, int]:

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
-from ..schemas.homes import DEFAULT_SLOTS, node_home, shared_home, shared_homes
+from ..schemas.homes import DEFAULT_SLOTS, node_home
 from .agent_wire import AgentLink, Call
 from .buffer import Buffer, Flush, TalliedBuffer
 from .exits import close_with_worker, forget, keep
 from .incarnation import new_incarnation
+from .placing import CACHE_CALLS, Homeless, homes_at
 from .stats import PublisherStats
 from .tally import TALLY, Tally, folder_name
 
@@ -236,7 +237,8 @@ class AgentPublisher:
         self._put((self._clock(), name, key, identity, store, tier, owner, request_id, 0, fields or None))
 
     def _refuse(self, name: str, error: Exception) -> None:
-        self._buffer.refuse(f"{name}.{'arguments' if isinstance(error, TypeError) else 'key'}")
+        field = error.field if isinstance(error, Homeless) else "arguments"
+        (self._buffer.lose if name in CACHE_CALLS else self._buffer.refuse)(f"{name}.{field}")
 
     def _open(self, incarnation: str) -> None:
         self._incarnation = incarnation
@@ -260,11 +262,9 @@ class AgentPublisher:
     def _homes(self, item: Any) -> tuple[str, ...]:
         call: Call = item
         _, name, key, _, store, tier, owner, _, _, fields = call
-        if tier != "shared" or name in ("node_start", "lookups"):
-            return (node_home(owner or self.node),)
-        if name == "invalidate" and (fields or {}).get("scope") == "store":
-            return shared_homes(store, self._slots)
-        return (shared_home(store, key, self._slots),)
+        shared = tier == "shared" and name not in ("node_start", "lookups")
+        whole = name == "invalidate" and (fields or {}).get("scope") == "store"
+        return homes_at(shared, whole, key, store, owner, self.node, self._slots)
 
 
 def _named(args: tuple[Any, ...], fields: dict[str, Any]) -> tuple[Any, Any]:

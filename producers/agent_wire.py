@@ -20,11 +20,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from operator import is_
 from pathlib import Path
 from typing import Any
 
 from ..schemas.homes import node_home
 from .buffer import NEVER, Buffer, Flush, Loss, oldest
+from .placing import CACHE_CALLS, Homeless
 from .tally import Marks, Tally
 from .telling import Teller
 
@@ -225,6 +227,7 @@ class AgentLink:
         if type(thing) is tuple:
             self._stage_call(thing)
         elif isinstance(thing, Loss):
+            self._announce(time.time_ns())
             for home, count in thing.homes.items():
                 self._lane(home).pending.append(count)
         elif isinstance(thing, Flush):
@@ -236,19 +239,25 @@ class AgentLink:
     def _stage_call(self, call: Call) -> None:
         try:
             homes = self._homes(call)
-        except Exception:
+        except Homeless as error:
             self._buffer.staged -= 1
-            self._buffer.refuse(f"{call[1]}.key")
+            self._buffer.refuse(f"{call[1]}.{error.field}")
+            if call[1] in CACHE_CALLS:
+                self._announce(call[0])
+                self._lane(node_home(self._node)).pending.append(1)
             return
-        if not self._announced:
+        if call[1] == "node_start":
             self._announced = True
-            if call[1] != "node_start":
-                self._add(
-                    self._lane(node_home(self._node)), (call[0], "node_start", "", None, "", "gpu", "", "", 0, None)
-                )
+        self._announce(call[0])
         self._buffer.staged += len(homes) - 1
         for home in homes:
             self._lane(home).pending.append(call)
+
+    def _announce(self, time_ns: int) -> None:
+        if not self._announced:
+            self._announced = True
+            start = (time_ns, "node_start", "", None, "", "gpu", "", "", 0, None)
+            self._add(self._lane(node_home(self._node)), start)
 
     def _lane(self, home: str) -> _Lane:
         lane = self._lanes.get(home)
@@ -280,12 +289,16 @@ class AgentLink:
 
     def _send(self, lane: _Lane, calls: list[Call]) -> None:
         self._number += 1
-        first, lane.hole = lane.given + 1, False
+        first = lane.given + 1
         try:
             data = self._encode(lane.home, first, calls)
-        except Exception:  # whatever a caller put there: each alone, and what cannot be written keeps its number
-            calls = [self._writable(lane.home, call) for call in calls]
-            data = self._encode(lane.home, first, calls)
+        except Exception:  # whatever a caller put there: each alone
+            things = [self._writable(lane.home, call) for call in calls]
+            if all(map(is_, things, calls)):
+                raise
+            lane.pending.extendleft(reversed(things))
+            return
+        lane.hole = False
         lane.given += len(calls)
         run = self._runs[self._number] = _Run(self._number, lane, data, len(calls), lane.given)
         lane.flying.append(run)
@@ -322,12 +335,16 @@ class AgentLink:
             kept = self._identities[id(identity)] = (identity, made)  # kept, so that its id stays its own
         return kept[1]
 
-    def _writable(self, home: str, call: Call) -> Call:
+    def _writable(self, home: str, call: Call) -> Call | int:
+        """The call, or what keeps its number: for what happened to an entry nothing, so that it is missed."""
         try:
             self._encode(home, 1, [call])
         except Exception:
             field = f"{call[1]}.arguments"
             self._buffer.refuse(field)
+            if call[1] in CACHE_CALLS:
+                self._buffer.staged -= 1
+                return 1
             return _heartbeat(home, f"refused: {field}", call[0])
         return call
 
@@ -389,6 +406,9 @@ class AgentLink:
         self.records += 1
         self.bytes += len(run.data)
         self._pause = RETRY_FIRST_S
+        if any(field == "call" or field.split(".")[0] in CACHE_CALLS for field in answer.get("refused", ())):
+            # So that what is missing at the lane's end shows: before that end is called safe.
+            self._add(run.lane, _heartbeat(run.lane.home, "events before this one were refused"))
         if run.lane.marks is not None:
             run.lane.marks.safe(run.last)
         for field, count in answer.get("refused", {}).items():

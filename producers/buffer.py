@@ -12,6 +12,7 @@ I/O, and never while logging. Standard library only.
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from operator import itemgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def oldest(pending: deque[Any], limit: int) -> list[Any]:
 
 
 class Loss:
-    """Events dropped at this position, by home. Grows for as long as it is the newest thing in the queue."""
+    """Events dropped, or that could not be made, at this position, by home. Grows while it is the queue's newest."""
 
     __slots__ = ("homes",)
 
@@ -172,6 +173,20 @@ class Buffer:
         with self._lock:
             self.refused[field] = self.refused.get(field, 0) + 1
 
+    def lose(self, field: str) -> None:
+        """Count a call that no event can be made of, and write it down as lost in the node's own home. Never raises."""
+        with self._lock:
+            self.refused[field] = self.refused.get(field, 0) + 1
+            if self.closed:
+                return
+            with suppress(Exception):
+                self._tell_own()
+            self._note_loss((self._own,))
+        if len(self.queue) >= self.alarm:
+            self.alarm = NEVER
+            with suppress(Exception):
+                self._ring()
+
     def books(self) -> tuple[dict[str, int], dict[str, int]]:
         """Copies of the counts of drops by reason and refusals by field."""
         with self._lock:
@@ -182,19 +197,25 @@ class Buffer:
         with self._lock:
             dropped, reason = self.dropped, "closed" if self.closed else "full"
             dropped[reason] = dropped.get(reason, 0) + len(homes)
-            if self.closed:
-                return
-            loss = self._loss
-            try:
-                newest = self.queue[-1] is loss
-            except IndexError:  # the sender has just emptied it
-                newest = False
-            if loss is None or not newest:
-                loss = self._loss = Loss()
-                self._foreign += 1
-                self.queue.append(loss)
-            for home in homes:
-                loss.homes[home] = loss.homes.get(home, 0) + 1
+            if not self.closed:
+                self._note_loss(homes)
+
+    def _note_loss(self, homes: tuple[str, ...]) -> None:
+        """Behind what was accepted before it. The caller holds the lock."""
+        loss = self._loss
+        try:
+            newest = self.queue[-1] is loss
+        except IndexError:  # the sender has just emptied it
+            newest = False
+        if loss is None or not newest:
+            loss = self._loss = Loss()
+            self._foreign += 1
+            self.queue.append(loss)
+        for home in homes:
+            loss.homes[home] = loss.homes.get(home, 0) + 1
+
+    def _tell_own(self) -> None:
+        """One number of the node's own home is about to be left out."""
 
 
 class TalliedBuffer(Buffer):
@@ -209,7 +230,7 @@ class TalliedBuffer(Buffer):
         self._slots: dict[int, int] = {}
 
     def put(self, item: Item) -> None:
-        """Count one event, then accept or drop it. May raise what a key that is no text makes `homes` raise."""
+        """Count one event, then accept or drop it. Raises what `homes` raises for a call that names none."""
         if item[5] != "shared" and not item[6]:
             slot = self._slots.get(get_ident())
             if slot is None:
@@ -227,6 +248,9 @@ class TalliedBuffer(Buffer):
         if len(queue) >= self.alarm:
             self.alarm = NEVER
             self._ring()
+
+    def _tell_own(self) -> None:
+        self._tally.count(self._own)
 
     def _count_own(self) -> None:
         slot = self._tally.slot(self._own)

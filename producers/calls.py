@@ -26,6 +26,7 @@ from ..schemas.events import (
 )
 from ..schemas.identity import Identity
 from .buffer import NOTHING, PLAIN, Buffer, Item
+from .placing import CACHE_CALLS, Homeless
 
 if TYPE_CHECKING:
     from .buffer import How, More
@@ -49,7 +50,8 @@ def _never_raises(
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            self._buffer.refuse(f"{name}.{'arguments' if isinstance(error, TypeError) else 'key'}")
+            field = error.field if isinstance(error, Homeless) else "arguments"
+            (self._buffer.lose if name in CACHE_CALLS else self._buffer.refuse)(f"{name}.{field}")
 
     return call
 

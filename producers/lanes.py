@@ -1,12 +1,13 @@
 """Lanes: homes, sequence numbers, and the packing of runs into records.
 
 A number is given when its event is packed, in the order of acceptance, after the event was found to be one that
-every reader will take. So a call that no event can be made of costs no number, and a dropped event costs one: the
-reader sees the gap.
+every reader will take. What happened to an entry costs one either way: dropped, or of which no event can be made, it is
+a gap that the reader sees. Any other call that no event can be made of costs none.
 """
 
 from collections import deque
 from collections.abc import Callable
+from operator import is_
 from typing import Any, Literal
 
 import msgspec
@@ -16,10 +17,10 @@ from ..schemas.config import PublisherConfig
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BadInput
 from ..schemas.events import Check, Event, Invalidate, Lookups, NodeStart
-from ..schemas.homes import node_home, shared_home, shared_homes
 from ..schemas.identity import Identity
 from .buffer import NOTHING, PLAIN, Item, oldest
 from .packing import Writer
+from .placing import CACHE_CALLS, homes_at
 from .tally import Marks
 
 ITEM_FIELDS = (
@@ -32,14 +33,12 @@ ITEM_FIELDS = (
 def homes_of(item: Item, node: str, slots: int) -> tuple[str, ...]:
     """Where an event is ordered: one home, or every slot of a shared store for an invalidation that covers it.
 
-    May raise anything for arguments that are no text: the caller refuses the event.
+    Raises `Homeless` for arguments that name none: the caller refuses the event.
     """
-    body, key, store, tier, owner = item[1], item[2], item[4], item[5], item[6]
-    if tier != "shared" or isinstance(body, NodeStart | Lookups):
-        return (node_home(owner or node),)
-    if isinstance(body, Invalidate) and body.scope == "store":
-        return shared_homes(store, slots)
-    return (shared_home(store, key, slots),)
+    body, tier = item[1], item[5]
+    shared = tier == "shared" and not isinstance(body, NodeStart | Lookups)
+    whole = isinstance(body, Invalidate) and body.scope == "store"
+    return homes_at(shared, whole, item[2], item[4], item[6], node, slots)
 
 
 class Packed(Struct, frozen=True):
@@ -72,7 +71,8 @@ class Lane:
 class Packer:
     """Makes records of a lane's oldest events. `refuse(field, message)` is called for each that no event can hold.
 
-    Such an event is left out and costs no number, unless `stand_in` gives another one for its number.
+    In the place of one that says what happened to an entry its number is left out, a gap. Any other costs no number,
+    unless `stand_in` gives another event for it.
     """
 
     def __init__(
@@ -114,20 +114,19 @@ class Packer:
         first = lane.given + 1
         record = self._encoded(lane, items)
         if record is None:
-            items = [kept for item in items if (kept := self._taken(lane, item)) is not None]
-            if not items:
-                return None
-            record = self._encoded(lane, items)
-            if record is None:  # each was found good alone: nothing is known to lead here
-                for item in items:
-                    self._turn_down(lane, f"{_type(item)}.arguments", "cannot be put into an envelope.")
-                return None
+            things = [self._taken(lane, item) for item in items]
+            if all(map(is_, things, items)):  # each was found good alone: nothing is known to lead here
+                reason = "cannot be put into an envelope."
+                things = [self._turn_down(lane, item, f"{_type(item)}.arguments", reason) for item in items]
+            lane.pending.extendleft(thing for thing in reversed(things) if thing is not None)
+            return None
         while len(record) > self._config.envelope_bytes:
             if len(items) == 1:
-                self._turn_down(lane, f"{_type(items[0])}.size", "is larger than an envelope may be.")
-                if self._stand_in is None:
-                    return None
-                return Packed(self._writer.write(lane.home, first, [self._stand_in(items[0])]), first, first)
+                reason = "is larger than an envelope may be."
+                thing = self._turn_down(lane, items[0], f"{_type(items[0])}.size", reason)
+                if thing is not None:
+                    lane.pending.appendleft(thing)
+                return None
             half = len(items) // 2
             if self._stand_in is None:  # a run that may be packed again has to give the same records
                 self._room = half
@@ -145,18 +144,12 @@ class Packer:
         except Exception:  # whatever a caller put there: the slow path finds it and names the field
             return None
 
-    def _taken(self, lane: Lane, item: Item) -> Item | None:
-        if self._takes(lane, item):
-            return item
-        return None if self._stand_in is None else self._stand_in(item)
-
-    def _takes(self, lane: Lane, item: Item) -> bool:
-        """Whether an event can be made of this item; if not, it is refused by the name of its field."""
+    def _taken(self, lane: Lane, item: Item) -> Item | int | None:
+        """The item, where an event can be made of it; else it is refused by the name of its field."""
         try:
             event = self._event(lane, item, 1)
             if not _right_types(event):
-                self._turn_down(lane, f"{_type(item)}.{_wrong_type(event)}", "has the wrong type.")
-                return False
+                return self._turn_down(lane, item, f"{_type(item)}.{_wrong_type(event)}", "has the wrong type.")
             # As a plain event first, whose decoder names each field; the envelope's tables are checked after it.
             batch = self._decoder.decode(encode_plain(event))
             if not batch.rejects:
@@ -164,17 +157,24 @@ class Packer:
             if batch.rejects:
                 error: BadInput = batch.rejects[0].error
                 # Its code, not its message: that may quote the value.
-                self._turn_down(lane, f"{_type(item)}.{_plain_field(error.field)}", f"is refused ({error.code}).")
-                return False
+                field = f"{_type(item)}.{_plain_field(error.field)}"
+                return self._turn_down(lane, item, field, f"is refused ({error.code}).")
         except Exception as error:
-            self._turn_down(lane, f"{_type(item)}.{_culprit(item)}", f"cannot be written ({type(error).__name__}).")
-            return False
-        return True
+            field = f"{_type(item)}.{_culprit(item)}"
+            return self._turn_down(lane, item, field, f"cannot be written ({type(error).__name__}).")
+        return item
 
-    def _turn_down(self, lane: Lane, field: str, message: str) -> None:
-        if lane.marks is not None:
-            lane.marks.refused()
+    def _turn_down(self, lane: Lane, item: Item, field: str, message: str) -> Item | int | None:
+        """What takes the place of a refused item: a number that is left out, an event that stands in, or nothing."""
         self._refuse(field, message)
+        if _type(item) in CACHE_CALLS:
+            return 1
+        if self._stand_in is None:
+            if lane.marks is not None:
+                lane.marks.refused()
+            return None
+        stands_in = isinstance(item[1], Check) and item[1].check == "heartbeat"
+        return 1 if stands_in else self._stand_in(item)
 
     def _event(self, lane: Lane, item: Item, seq: int) -> Event:
         time_ns, body, key, identity, store, tier, _owner, request_id, how, more = item

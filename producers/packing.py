@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ..schemas.events import Lookups
 from ..schemas.identity import Identity
 from ..schemas.reserved import HEARTBEAT_NODE, is_reserved
 from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Row, Scope
@@ -41,6 +42,8 @@ class Writer:
         Raises `Unpackable`, or what the values themselves raise, where one of the items is no event.
         """
         times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = zip(*items, strict=True)
+        if Lookups in set(map(type, bodies)):
+            self._check_lookups(bodies)
         at_scope, scopes = _numbered(stores, tiers, hows)
         texts = dict.fromkeys(keys)
         texts.update(dict.fromkeys(requests))
@@ -83,6 +86,12 @@ class Writer:
         )
         self._reader.decode(record)
         return record
+
+    def _check_lookups(self, bodies: tuple[Any, ...]) -> None:
+        for body in bodies:
+            for count in body.counts if isinstance(body, Lookups) else ():
+                if is_reserved(count.tenant_id) is not (self._node == HEARTBEAT_NODE):
+                    raise Unpackable
 
     def _identity_table(self, identities: tuple[Any, ...]) -> tuple[Iterable[int], list[Raw]]:
         """Each item's place in the table of identities (-1: none), and the table."""

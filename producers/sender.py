@@ -18,6 +18,7 @@ from ..schemas.events import NodeStart
 from ..schemas.homes import node_home
 from .buffer import NEVER, Buffer, Flush, Item, Loss
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
+from .placing import CACHE_CALLS, Homeless
 from .spooled import SpooledTransport
 from .telling import Teller, log
 from .transport import Line, RecordRejected, TransportError
@@ -187,6 +188,7 @@ class Sender:
         if type(thing) is tuple:
             self._stage_event(thing)
         elif isinstance(thing, Loss):
+            self._announce(time.time_ns())
             for home, count in thing.homes.items():
                 self._lane(home).pending.append(count)
         elif isinstance(thing, Flush):
@@ -196,16 +198,24 @@ class Sender:
         """One event that is counted as staged, to the lanes of its homes."""
         try:
             homes = homes_of(item, self._node, self._config.slots)
-        except Exception as error:
-            self._refused(f"{item[1].__struct_config__.tag}.key", f"is no text ({type(error).__name__}).")
+        except Homeless as error:
+            name = str(item[1].__struct_config__.tag)
+            self._refused(f"{name}.{error.field}", "names no home.")
+            if name in CACHE_CALLS:
+                self._announce(item[0])
+                self._lane(node_home(self._node)).pending.append(1)
             return
-        if not self._announced:
+        if isinstance(item[1], NodeStart):
             self._announced = True
-            if not isinstance(item[1], NodeStart):
-                self._add(self._lane(node_home(self._node)), first_event(item[0]))
+        self._announce(item[0])
         self._buffer.staged += len(homes) - 1
         for home in homes:
             self._lane(home).pending.append(item)
+
+    def _announce(self, time_ns: int) -> None:
+        if not self._announced:
+            self._announced = True
+            self._add(self._lane(node_home(self._node)), first_event(time_ns))
 
     def _stage_flush(self, flush: Flush) -> None:
         busy = [lane for lane in self._lanes.values() if lane.pending or lane.home in self._running]
@@ -242,6 +252,7 @@ class Sender:
                 elif lane.pending:
                     lane.pending.popleft().arrived()
                 elif lane.hole:
+                    lane.hole = False  # once, should not even a heartbeat be taken
                     self._add(lane, heartbeat(time.time_ns(), lane.home))
                 else:
                     return
@@ -297,9 +308,7 @@ class Sender:
         for head in self._spooled.spool.unknown if self._spooled is not None else ():
             detail = f"the host of incarnation {head.incarnation} went down: what it had not sent is unknown"
             lane = self._lane(node_home(self._node))
-            if not self._announced:
-                self._announced = True
-                self._add(lane, first_event(time.time_ns()))
+            self._announce(time.time_ns())
             self._add(lane, heartbeat(time.time_ns(), lane.home, detail, "inconclusive"))
         self._dispatch()
 

@@ -12,9 +12,10 @@ class PublisherStats:
     on disk, where `spooled` records of `spooled_bytes` wait, those of earlier processes of the node too. `dropped` by
     reason: `full` (the buffer was at its bound), `closed` (published after `close`, or not acknowledged by its
     deadline), `rejected` (the other end will never take the record). `refused` by field: calls with arguments no
-    event can hold, which got no sequence number. `records`, `bytes`: acknowledged. `failures`: attempts that were
-    not; `last_error`: the last one's reason, empty again after an outage. Drops for `full` and `rejected` show as
-    gaps of their lanes. `spool_trouble`: why the spool takes no more (`spool_full`, `disk_full`, `disk_error`).
+    event can hold; one that says what happened to an entry is a gap, too. `records`, `bytes`: acknowledged.
+    `failures`: attempts that were not; `last_error`: the last one's reason, empty again after an outage. Drops for
+    `full` and `rejected` show as gaps of their lanes. `spool_trouble`: why the spool takes no more (`spool_full`,
+    `disk_full`, `disk_error`).
     `lag_s`: how long the oldest record has been waiting to be acknowledged; with a spool, by the other end.
     """
 

@@ -15,7 +15,7 @@ from .errors import (
     UndecodableRecord,
     UnknownSchemaVersion,
 )
-from .events import BODIES, Event
+from .events import BODIES, Event, Lookups
 from .foreign import known, known_body, known_row, known_scope
 from .identity import Identity
 from .reserved import check_tenant
@@ -29,6 +29,7 @@ from .wire import (
     Row,
     Scope,
     check_lane,
+    check_lookups,
     check_tables,
     event_of,
     scope_of,
@@ -87,6 +88,8 @@ def _plain_event(shape: dict[str, Any]) -> Batch:
         identity = None if plain.identity is None else Identity.from_wire(plain.identity)
         if identity is not None:
             check_tenant(plain.node, identity.tenant_id)
+        if isinstance(plain.body, Lookups):
+            check_lookups(plain.node, plain.body)
         fields = {name: getattr(plain, name) for name in Event.__struct_fields__ if name != "identity"}
         batch.events.append(Event(identity=identity, **fields))
     except BadInput as error:
@@ -168,10 +171,13 @@ def _event(loose: LooseEnvelope, index: int, packed: Raw, identity_of: Callable[
             ) from None
         except BadInput as error:
             raise error.at(f"{where}.identity") from None
-    return event_of(
-        loose.node, loose.incarnation, loose.home, loose.first + index, loose.t0 + row.dt, row, key, scope,
-        identity, request,
-    )  # fmt: skip
+    try:
+        return event_of(
+            loose.node, loose.incarnation, loose.home, loose.first + index, loose.t0 + row.dt, row, key, scope,
+            identity, request,
+        )  # fmt: skip
+    except BadInput as error:
+        raise error.at(where) from None
 
 
 def _refused(error: BadInput) -> Batch:

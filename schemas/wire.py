@@ -6,9 +6,9 @@ from msgspec import Raw, Struct
 
 from .dimensions import EntryKind
 from .errors import BadInput, ForeignContent, InvalidField
-from .events import LONGEST_TEXT, Body, Count, Event, KeyOrigin, Micros, Number, Text, Tier
+from .events import LONGEST_TEXT, Body, Count, Event, KeyOrigin, Lookups, Micros, Number, Text, Tier
 from .identity import Identity
-from .reserved import check_node
+from .reserved import check_node, check_tenant
 
 SCHEMA_VERSION = 1
 MAX_EVENTS = 4096
@@ -150,9 +150,12 @@ def event_of(
     node: str, incarnation: str, home: str, seq: int, time_us: int, row: Row, key: str, scope: tuple[Any, ...],
     identity: Identity | None, request: str,
 ) -> Event:  # fmt: skip
-    """One row as an event, its tables' entries already looked up."""
+    """One row as an event, its tables' entries already looked up. Raises `InvalidField` for counts of a tenant that is
+    not for this node."""
     store, tier, rank, copy, origin, kind, part = scope
     extra = row.extra
+    if type(row.body) is Lookups:
+        check_lookups(node, row.body)
     if extra is None:
         return Event(
             node=node, incarnation=incarnation, home=home, seq=seq, time_us=time_us, body=row.body, store=store,
@@ -165,6 +168,12 @@ def event_of(
         identity=identity, span=extra.span, entry_version=extra.entry_version, place=extra.place,
         generation=extra.generation, trace_id=extra.trace_id,
     )  # fmt: skip
+
+
+def check_lookups(node: str, body: Lookups) -> None:
+    """Raises `InvalidField` where a node counts lookups of a tenant that is not for it."""
+    for index, count in enumerate(body.counts):
+        check_tenant(node, count.tenant_id, f"body.counts.{index}.tenant_id")
 
 
 def check_lane(node: str, incarnation: str, home: str, seq: int) -> None:

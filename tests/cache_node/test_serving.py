@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -74,8 +74,9 @@ def address(parrot: Parrot) -> Iterator[str]:
 HEADERS = {"X-Tenant": "contoso", "X-Template": "support_v7", "X-Request-Id": "req-1"}
 
 
-def ask(address: str, body: Any, headers: dict[str, str] = HEADERS) -> httpx.Response:
-    return httpx.post(f"{address}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+def ask(address: str, body: Any, headers: Mapping[str, str | bytes] = HEADERS) -> httpx.Response:
+    sent: Any = dict(headers)
+    return httpx.post(f"{address}/v1/chat/completions", json=body, headers=sent, trust_env=False)
 
 
 def body(rendered: str = "Fourteen days.", **more: Any) -> dict[str, Any]:
@@ -123,15 +124,37 @@ def test_a_bypass_diff_over_http_implicates_the_wrong_key(address: str, parrot: 
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, HEADERS, "messages"),
         ([1], HEADERS, "body"),
         (body("x" * (1 << 20)), HEADERS, "body"),
+        (body(), HEADERS | {"X-Request-Id": "r" * 1025}, "X-Request-Id"),
+        (body(), HEADERS | {"X-Template": "t" * 513}, "X-Template"),
+        (body(), HEADERS | {"X-Tenant": "t" * 257}, "X-Tenant"),
+        (body(), HEADERS | {"X-Tenant": "kvtrail:thief"}, "X-Tenant"),
+        (body(), HEADERS | {"X-Tenant": b"Z\xfcrich"}, "X-Tenant"),
+        (body(), HEADERS | {"X-Request-Id": b"\xff"}, "X-Request-Id"),
+        (body(), HEADERS | {"X-Template": b"\xff"}, "X-Template"),
+        (body(), HEADERS | {"X-Epoch": b"\xff"}, "X-Epoch"),
     ],
 )
 def test_what_it_does_not_take_is_named(
-    address: str, parrot: Parrot, sent: Any, headers: dict[str, str], field: str
+    address: str, parrot: Parrot, sent: Any, headers: dict[str, str | bytes], field: str
 ) -> None:
     answered = ask(address, sent, headers)
     assert answered.status_code == 400
     assert answered.json()["error"]["message"].startswith(f"{field}: ")
     assert not parrot.asked
+
+
+def test_names_are_read_as_utf_8(address: str, parrot: Parrot) -> None:
+    names = {"X-Tenant": "Zürich-株式会社", "X-Template": "hilfe_für_alle", "X-Request-Id": "anfrage-é"}
+    told = ask(address, body(), {name: value.encode() for name, value in names.items()})
+    assert told.status_code == 200
+    ((prefix, _, request_id, _, _),) = parrot.asked
+    assert (prefix.tenant_id, prefix.template_id, request_id) == tuple(names.values())
+
+
+def test_the_longest_names_are_taken(address: str, parrot: Parrot) -> None:
+    headers = {"X-Tenant": "t" * 256, "X-Template": "t" * 512, "X-Request-Id": "r" * 1024}
+    assert ask(address, body(), headers).status_code == 200
+    assert len(parrot.asked) == 1
 
 
 def test_it_says_that_it_is_there(address: str) -> None:

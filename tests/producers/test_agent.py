@@ -97,9 +97,13 @@ def test_it_says_what_the_publisher_in_the_process_says(running: Running, memory
         ({"identity": {"tenant_id": ""}}, "create.identity.tenant_id"),
         ({"identity": {"tenant_id": "t", "template_digest": "v7"}}, "create.identity.template_digest"),
         ({"identity": "northwind"}, "create.arguments"),
+        ({"request_id": "r" * 1025}, "create.request_id"),
+        ({"identity": {"tenant_id": "kvtrail:thief"}}, "create.identity.tenant_id"),
+        ({"owner": "kvtrail:thief"}, "create.owner"),
+        ({"store": b"pool", "tier": "shared"}, "create.store"),
     ],
 )
-def test_what_no_event_can_hold_keeps_its_number_and_is_counted(
+def test_a_cache_call_no_event_can_hold_is_counted_and_is_a_gap(
     running: Running, memory: MemoryTransport, arguments: dict[str, Any], field: str
 ) -> None:
     good: dict[str, Any] = {"key": "k", "identity": TENANT, "store": "kv", "tier": "nvme"}
@@ -110,8 +114,40 @@ def test_what_no_event_can_hold_keeps_its_number_and_is_counted(
         assert publisher.flush(30)
         assert publisher.stats().refused == {field: 1}
     found = arrived(memory)
-    assert [event.seq for event in found] == [1, 2, 3, 4]
-    assert isinstance(found[2].body, Check) and found[2].body.detail.startswith("refused: ")
+    assert [event.seq for event in found if event.type != "check"] == [1, 2, 4]
+    assert 3 not in {event.seq for event in found} and {event.home for event in found} == {"n:gpu-1"}
+
+
+@pytest.mark.parametrize(
+    "bad", [{"request_id": "r" * 1025}, {"tokens": float("nan")}, {"owner": "kvtrail:x"}, {"colour": "blue"}]
+)
+@pytest.mark.parametrize("place", [{"store": "kv", "tier": "gpu"}, {"store": "pool", "tier": "shared"}])
+def test_a_refusal_at_the_end_of_a_lane_is_made_visible_too(
+    running: Running, memory: MemoryTransport, place: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    with engine(running.path) as publisher:
+        publisher.create("k", TENANT, **place, **bad)
+        assert publisher.close(30)
+    if bad.get("owner") and place["tier"] == "shared":
+        return  # a shared store has no owner: this call is a good one
+    assert sum(publisher.stats().refused.values()) == 1
+    lanes = runs(decode(record for _, record in memory.records))
+    assert sum(map(gaps, lanes.values())) == 1
+    assert not list(running.path.parent.glob("*.tallies/*/*")), "nothing is left to declare"
+
+
+def test_other_calls_no_event_can_hold_keep_their_number(running: Running, memory: MemoryTransport) -> None:
+    with engine(running.path) as publisher:
+        publisher.create("k", TENANT, store="kv", tier="nvme")
+        publisher.request_end("r" * 1025)
+        publisher.lookups([{"tenant_id": "kvtrail:x"}])
+        publisher.create("k", TENANT, store="kv", tier="nvme")
+        assert publisher.flush(30)
+        assert publisher.stats().refused == {"request_end.request_id": 1, "lookups.counts.tenant_id": 1}
+    found = arrived(memory)
+    assert [event.seq for event in found] == [1, 2, 3, 4, 5]
+    for event in found[2:4]:
+        assert isinstance(event.body, Check) and event.body.detail.startswith("refused: ")
 
 
 def test_a_mapping_that_is_used_again_is_read_again(running: Running, memory: MemoryTransport) -> None:

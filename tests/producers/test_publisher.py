@@ -14,6 +14,7 @@ from kvtrail.schemas.config import PublisherConfig
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.schemas.events import Check, Create, Hit, Invalidate, LookupCount, NodeStart
 from kvtrail.schemas.homes import shared_home, shared_homes
+from kvtrail.schemas.identity import Identity
 
 from .reading import TENANT, decode, events, gaps, runs, until
 
@@ -142,9 +143,16 @@ def test_an_invalidation_of_a_shared_store_reaches_every_slot_as_one_operation(m
         ({"state": "halfway"}, "create.state"),
         ({"parts": 3}, "create.arguments"),
         ({"colour": "blue"}, "create.arguments"),
+        ({"request_id": "r" * 1025}, "create.request_id"),
+        ({"identity": Identity(tenant_id="kvtrail:thief")}, "create.identity.tenant_id"),
+        ({"owner": "kvtrail:thief"}, "create.owner"),
+        ({"owner": "o" * 2000}, "create.owner"),
+        ({"owner": 7}, "create.owner"),
+        ({"store": b"pool", "tier": "shared"}, "create.store"),
+        ({"store": "\ud800", "tier": "shared"}, "create.store"),
     ],
 )
-def test_a_call_no_event_can_hold_is_counted_and_costs_no_number(
+def test_a_cache_call_no_event_can_hold_is_counted_and_is_a_gap(
     publisher: LifecyclePublisher, memory: MemoryTransport, arguments: dict[str, Any], field: str
 ) -> None:
     good: dict[str, Any] = {"key": "k", "identity": TENANT, "store": "kv", "tier": "nvme"}
@@ -155,8 +163,67 @@ def test_a_call_no_event_can_hold_is_counted_and_costs_no_number(
     assert publisher.stats().refused == {field: 1}
     assert publisher.stats().buffered == 0
     batches = decode(record for _, record in memory.records)
-    assert [event.seq for event in events(batches)] == [1, 2, 3]
-    assert {gaps(lane) for lane in runs(batches).values()} == {0}
+    assert [event.seq for event in events(batches)] == [1, 2, 4]
+    assert {lane: gaps(found) for lane, found in runs(batches).items()} == {(publisher.incarnation, "n:gpu-1"): 1}
+
+
+BAD_CALLS: dict[str, Any] = {
+    "create": lambda publisher, **bad: publisher.create("k", TENANT, store="kv", tier="gpu", **bad),
+    "hit": lambda publisher, **bad: publisher.hit("k", TENANT, store="kv", tier="gpu", **bad),
+    "commit": lambda publisher, **bad: publisher.commit("k", store="kv", tier="gpu", **bad),
+    "expire": lambda publisher, **bad: publisher.expire("k", "ttl", store="kv", tier="gpu", **bad),
+    "invalidate": lambda publisher, **bad: publisher.invalidate("k", store="kv", tier="gpu", **bad),
+}
+
+
+@pytest.mark.parametrize("bad", [{"request_id": "r" * 1025}, {"colour": "blue"}, {"owner": "kvtrail:x"}])
+@pytest.mark.parametrize("call", BAD_CALLS)
+def test_a_refusal_at_the_end_of_a_lane_is_made_visible_too(
+    publisher: LifecyclePublisher, memory: MemoryTransport, call: str, bad: dict[str, Any]
+) -> None:
+    BAD_CALLS[call](publisher, **bad)
+    assert publisher.close(30)
+    assert sum(publisher.stats().refused.values()) == 1
+    batches = decode(record for _, record in memory.records)
+    assert [(event.seq, event.type) for event in events(batches)] == [(1, "node_start"), (3, "check")]
+
+
+def test_the_gap_is_in_the_home_that_the_call_names(publisher: LifecyclePublisher, memory: MemoryTransport) -> None:
+    publisher.hit("k", TENANT, store="pool", tier="shared", request_id="r" * 1025)
+    publisher.hit("k", TENANT, store="kv", tier="nvme", owner="gpu-2", request_id="r" * 1025)
+    assert publisher.close(30)
+    found = runs(decode(record for _, record in memory.records))
+    missing = {home for (_, home), lane in found.items() if gaps(lane) == 1}
+    assert missing == {shared_home("pool", "k"), "n:gpu-2"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda publisher: publisher.request_end("r" * 1025),
+        lambda publisher: publisher.lookups([LookupCount(tenant_id="t" * 1025)]),
+        lambda publisher: publisher.lookups([LookupCount(tenant_id="good"), LookupCount(tenant_id="kvtrail:x")]),
+        lambda publisher: publisher.check("k", check="canary", result="odd", store="kv", tier="gpu"),
+        lambda publisher: publisher.node_start(3),
+    ],
+)
+def test_other_calls_no_event_can_hold_cost_no_number(
+    publisher: LifecyclePublisher, memory: MemoryTransport, call: Any
+) -> None:
+    publisher.create("k", TENANT, store="kv", tier="nvme")
+    call(publisher)
+    publisher.create("k", TENANT, store="kv", tier="nvme")
+    assert publisher.flush()
+    assert sum(publisher.stats().refused.values()) == 1
+    assert [event.seq for event in events(decode(record for _, record in memory.records))] == [1, 2, 3]
+
+
+def test_a_publisher_whose_name_no_record_can_hold_ends(memory: MemoryTransport) -> None:
+    publisher = LifecyclePublisher("\ud800", memory, FAST)
+    publisher.hit("k", TENANT, store="kv", tier="gpu")
+    publisher.hit("k", TENANT, store="kv", tier="gpu", request_id="r" * 1025)
+    assert publisher.close(30)
+    assert memory.records == [] and publisher.stats().buffered == 0
 
 
 def test_an_event_that_is_larger_than_a_record_may_be_is_counted() -> None:
@@ -166,7 +233,7 @@ def test_an_event_that_is_larger_than_a_record_may_be_is_counted() -> None:
         publisher.create("k", TENANT, store="kv", tier="nvme")
         assert publisher.flush()
         assert publisher.stats().refused == {"create.size": 1}
-    assert [event.seq for event in events(decode(record for _, record in memory.records))] == [1, 2]
+    assert [event.seq for event in events(decode(record for _, record in memory.records))] == [1, 3]
 
 
 @pytest.mark.parametrize("wrong", [True, 7.0, [7]])
@@ -179,10 +246,16 @@ def test_a_count_of_another_type_is_refused_whatever_was_counted_before(
     assert publisher.stats().refused == {"hit.reused_tokens": 1}
 
 
-def test_a_missing_argument_reaches_the_count_and_not_the_engine(publisher: LifecyclePublisher) -> None:
+def test_a_missing_argument_reaches_the_count_and_not_the_engine(
+    publisher: LifecyclePublisher, memory: MemoryTransport
+) -> None:
     publisher.create("k", TENANT)  # type: ignore[call-arg]  # what an engine might do
     publisher.hit()  # type: ignore[call-arg]  # what an engine might do
     assert publisher.stats().refused == {"create.arguments": 1, "hit.arguments": 1}
+    assert publisher.flush()
+    publisher.hit("k", TENANT, store="kv", tier="gpu")
+    assert publisher.close(30)
+    assert gaps(runs(decode(r for _, r in memory.records))[publisher.incarnation, "n:gpu-1"]) == 2
 
 
 def test_refusals_are_logged_once_a_kind_without_the_value(
@@ -350,10 +423,10 @@ def test_incarnations_sort_by_time_and_differ() -> None:
 def test_a_snapshot_can_be_put_on_a_page_for_prometheus(memory: MemoryTransport) -> None:
     publisher = LifecyclePublisher('gpu-1 "a"', memory)
     publisher.hit("k", TENANT, store="kv", tier="gpu")
-    publisher.hit("k", TENANT, store="kv", tier="gpu", colour="blue")  # type: ignore[call-arg]  # refused
+    publisher.request_end("r", colour="blue")  # type: ignore[call-arg]  # refused
     assert publisher.flush()
     text = metrics(publisher.stats())
     assert 'kvtrail_publisher_sent_events_total{node="gpu-1 \\"a\\""} 2\n' in text
-    assert 'kvtrail_publisher_refused_calls_total{node="gpu-1 \\"a\\"",field="hit.arguments"} 1\n' in text
+    assert 'kvtrail_publisher_refused_calls_total{node="gpu-1 \\"a\\"",field="request_end.arguments"} 1\n' in text
     assert all(line.startswith(("# ", "kvtrail_publisher_")) for line in text.splitlines())
     publisher.close()

@@ -197,7 +197,7 @@ def test_a_close_without_time_keeps_everything(tmp_path: Path) -> None:
         until(lambda: len(order(memory)) == 500, "the next process sends it")
 
 
-def test_a_bad_call_costs_no_number_here_either(tmp_path: Path) -> None:
+def test_a_bad_call_is_a_gap_here_too(tmp_path: Path) -> None:
     memory = MemoryTransport()
     publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path))
     hits(publisher, 3)
@@ -205,9 +205,15 @@ def test_a_bad_call_costs_no_number_here_either(tmp_path: Path) -> None:
     publisher.create(5, TENANT, store="pool", tier="shared")  # type: ignore[arg-type]  # on purpose
     publisher.invalidate(store="pool", tier="shared", scope="store")
     assert publisher.flush()
-    assert publisher.stats().refused == {"create.tokens": 1, "create.key": 1}
+    publisher.create("k", TENANT, store="kv", tier="gpu", owner="kvtrail:x")
+    publisher.request_end("r" * 1025)
     assert publisher.close()
-    assert left(tmp_path) == [], "nothing is missing"
+    assert publisher.stats().refused == {
+        "create.tokens": 1, "create.key": 1, "create.owner": 1, "request_end.request_id": 1
+    }  # fmt: skip
+    lanes = runs(decode(record for _, record in memory.records))
+    assert gaps(lanes[publisher.incarnation, "n:gpu-1"]) == 3
+    assert left(tmp_path) == [], "what is missing has been declared"
 
 
 def test_an_impossible_folder_is_an_error_at_the_start(tmp_path: Path) -> None:
