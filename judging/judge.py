@@ -227,14 +227,17 @@ class Judge:
         row = new_row(held.event, body, held.order, held.lane, held.who, self.small)
         home.addresses.create(row, late=late, keep=bool(home.gapped))
         home.payloads.add(row)
+        sharing: list[Held] = []
         if row.rare.place:
+            if late:
+                sharing = home.held_of_place(row)
             home.places.own(row, keep=bool(home.gapped))
         if row.origin == "client":
             self.stream.client_key(row, held)
         waiting = home.held.get((row.scope, row.key))
         self._judge(home, held)
-        if row.rare.place and late:
-            self.again(home, home.all_held(), "a create arrived late")
+        if sharing:
+            self.again(home, sharing, "a create arrived late")
         elif waiting:
             again = [
                 one

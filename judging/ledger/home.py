@@ -209,6 +209,15 @@ class Home:
         """In order of the home."""
         return sorted((held for helds in self.held.values() for held in helds), key=lambda held: held.order)
 
+    def held_of_place(self, row: Row) -> list[Held]:
+        """What a late create in `row`'s place can change: who read that place, and who was served an entry that was in
+        it or has its key."""
+        place = row.rare.place
+        keys = {row.key, *(owner.key for owner in self.places.owners.get((row.scope, place), ()))}
+        served = [held for scope in self.addresses.tables for key in keys for held in self.held.get((scope, key), ())]
+        read = [held for held in self.held_order if held.event.place == place and not held.gone]
+        return list({id(held): held for held in (*served, *read)}.values())
+
     def scopes_for(self, event: Event) -> list[Scope]:
         """Where the event's entry is: at its address; where it names a copy that is not there, or none, any copy."""
         scope, key = address_of(event)

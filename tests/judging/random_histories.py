@@ -37,10 +37,11 @@ def _line(random: Random, odd: float, shared: float) -> tuple[Any, ...]:
     return type_, key, "-" if type_ in ("expire", "commit", "fail") else tenant, fields
 
 
-def odd_history(seed: int, lines: int = 80) -> list[Batch]:
-    """Envelopes of two nodes, one of which restarts; some sent twice, late or never."""
+def odd_history(seed: int, lines: int = 80, odd: float | None = None) -> list[Batch]:
+    """Envelopes of two nodes, one of which restarts; some sent twice, late or never. `odd`: how odd, else drawn."""
     random = Random(seed)
-    odd, shared = random.choice((0.0, 0.02, 0.1)), random.choice((0.0, 0.8))
+    drawn, shared = random.choice((0.0, 0.02, 0.1)), random.choice((0.0, 0.8))
+    odd = drawn if odd is None else odd
     who = ("n1", "n1", "n1", "n1/i2", "n2")
     records = nodes([(random.choice(who), _line(random, odd, shared)) for _ in range(lines)])
     runs: list[list[Event]] = []
