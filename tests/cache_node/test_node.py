@@ -13,6 +13,7 @@ from kvtrail.cache_node.prefix import Prefix
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.errors import InvalidField
 from kvtrail.schemas.events import Create, Event, Hit, LookupCount, Lookups
 
 from .test_entry_store import Failing
@@ -60,6 +61,17 @@ def test_an_answer_survives_the_process(bench: Bench) -> None:
     assert [event.type for event in bench.events()] == [
         "node_start", "create", "lookups", "node_start", "hit", "lookups",
     ]  # fmt: skip
+
+
+def test_what_no_event_could_tell_of_is_not_looked_up(bench: Bench) -> None:
+    with bench.publisher() as publisher, EntryStore(bench.folder, publisher, capacity_bytes=1 << 30) as store:
+        node = CacheNode(bench.model, store, publisher, name_and_model)
+        long_key = Prefix("contoso", "t" * 512, "Be brief.", "e" * 62 + ("+tenant_id:" + "e" * 64) * 6)
+        for prefix, request_id in ((PREFIX, "r" * 1025), (long_key, "r1")):
+            with pytest.raises(InvalidField, match="key or request id"):
+                node.answer(prefix, QUESTION, request_id)
+        node.report_lookups()
+    assert [event.type for event in bench.events()] == ["node_start"]
 
 
 def test_events_carry_the_requesters_identity_and_the_key(bench: Bench) -> None:
