@@ -34,9 +34,9 @@ def test_judging_only_what_it_can_change_finds_what_judging_all_again_finds(
 def test_what_waits_behind_a_gap_is_not_judged_again_for_every_late_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lane whose gap stays open holds thousands of hits, and each late envelope hundreds of creates."""
     lines = [
-        "n1:1 create K acme loc=b0#g1",
+        "n1:1 create K acme {loc=b0#g1}",
         *(f"n1:{seq} hit K acme" for seq in range(60, 160)),
-        *(f"n1:{seq} create L{seq} acme loc=b{seq}#g1" for seq in range(10, 40)),
+        *(f"n1:{seq} create L{seq} acme {{loc=b{seq}#g1}}" for seq in range(10, 40)),
     ]
     judged: list[Held] = []
     judge = Trial.judge
