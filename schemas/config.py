@@ -328,7 +328,7 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] | None = No
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ConfigError(
-            f"{first['msg']}.",
+            f"{first['msg'].removeprefix('Value error, ')}.",
             field=".".join(str(part) for part in first["loc"]),
             remedy="`kvtrail config check` prints every field with its default.",
         ) from None
