@@ -30,9 +30,9 @@ class TargetQueue:
     def put(self, notification: Notification) -> list[Notification]:
         """Add one; those that it makes superfluous, itself among them perhaps."""
         cause_id = notification.cause_id
-        if notification.order <= self.settled.get(cause_id, (0, 0)) or any(
-            one.notification.id == notification.id for one in self.waiting
-        ):
+        # One that waits may have taken the place of earlier ones: they are told with it.
+        newest = [one.notification.order for one in self.waiting if one.notification.cause_id == cause_id]
+        if notification.order <= max([self.settled.get(cause_id, (0, 0)), *newest]):
             return []
         untried = [one for one in self.waiting if one.notification.cause_id == cause_id and not one.attempts]
         dropped = [one for one in untried if one.notification.kind == "grown"]

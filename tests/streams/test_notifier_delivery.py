@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.export import schemas
@@ -238,6 +238,7 @@ kinds = st.sampled_from(["opened", "grown", "resolved", "delivered", "failed"])
 
 
 @given(st.lists(st.tuples(st.sampled_from("cd"), kinds), max_size=30), st.integers(0, 30))
+@example([("c", "opened"), ("c", "grown")], 1)
 def test_the_queue_told_twice_is_the_queue(steps: list[tuple[str, str]], restored_at: int) -> None:
     """Entries that are read back after a restart, into a state that has some of them, change nothing."""
     queue, history = TargetQueue(), list[Notification | Attempt]()
