@@ -1,6 +1,9 @@
 """Kafka clients with the settings the stream tier was measured with. None of them retries in a way that reorders."""
 
+from typing import Any
+
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 
 from ..producers.kafka_client import connection
@@ -36,6 +39,27 @@ def reader(kafka: KafkaConfig, client: str) -> AIOKafkaConsumer:
         auto_offset_reset="none",
         max_partition_fetch_bytes=4 * LARGEST_RECORD,
         fetch_max_wait_ms=500,
+    )
+
+
+def member(
+    kafka: KafkaConfig, group: str, instance: str, assignor: Any = RoundRobinPartitionAssignor, **settings: Any
+) -> AIOKafkaConsumer:
+    """A static member of a group, with aiokafka's own `settings` beside these. It commits nothing by itself, and is
+    never taken for dead because its loop is long at work: `alive` tells that."""
+    return AIOKafkaConsumer(
+        **connection(kafka),
+        client_id=f"kvtrail-{instance}",
+        group_id=group,
+        group_instance_id=instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[assignor],
+        session_timeout_ms=10_000,
+        heartbeat_interval_ms=3_000,
+        max_poll_interval_ms=24 * 3600 * 1000,
+        max_partition_fetch_bytes=4 * LARGEST_RECORD,
+        **settings,
     )
 
 

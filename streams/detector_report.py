@@ -1,11 +1,8 @@
 """How a detector is: its metrics, whether it lives, whether it is ready. Reads what the worker keeps anyway."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Set
 from typing import Any
-
-from aiokafka.errors import KafkaError
 
 from .. import __version__
 from ..judging.judge import Judge
@@ -15,10 +12,10 @@ from .factfeed import FactFeed
 from .metrics import Registry
 from .partition import PartitionTask
 from .reader import TopicReader
+from .vitals import log_ends
 
 STUCK_S = 120.0
 """A partition with work in hand that got nothing done for this long is stuck."""
-_LAG_S = 3.0
 _WORKER = "detector"
 
 
@@ -86,7 +83,7 @@ class DetectorReport:
             "kvtrail_detector_covered_hits",
         ):  # fmt: skip
             metrics.clear(gone)
-        ends = await self._log_ends(owned)
+        ends = await log_ends(self._ends.ends(owned)) if owned else {}
         skipped = gaps = duplicates = compared = left_out = 0
         covered: dict[str, int] = {}
         for task in self._tasks():
@@ -123,12 +120,3 @@ class DetectorReport:
         metrics.set("kvtrail_detector_compared_hits", compared)
         for dimension, count in covered.items():
             metrics.set("kvtrail_detector_covered_hits", count, dimension=dimension)
-
-    async def _log_ends(self, owned: Set[int]) -> dict[int, int]:
-        """Nothing where the broker does not say: no sample is better than a wrong one."""
-        if not owned:
-            return {}
-        try:
-            return await asyncio.wait_for(self._ends.ends(owned), _LAG_S)
-        except (KafkaError, TimeoutError, ValueError):
-            return {}

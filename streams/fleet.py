@@ -9,10 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, OffsetOutOfRangeError
 
@@ -23,13 +21,13 @@ from ..schemas.config import Config
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FINDINGS, LIFECYCLE, OBSERVATIONS
-from .clients import LARGEST_RECORD, unreachable
+from .clients import member, unreachable
 from .clients import producer as make_producer
 from .detector import GROUP as DETECTORS
 from .fleet_report import FleetReport
 from .fleet_state import FleetState
 from .health import HealthServer
-from .membership import FencingWatch, InstanceLock, leave_group
+from .membership import FencingWatch, InstanceLock, Rebalance, leave_group
 from .metrics import Registry
 from .observing import unpack
 from .process import Stopping, die, report
@@ -89,7 +87,7 @@ class FleetWorker:
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}")
         self._findings = FleetFindings(self._producer)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
-        self._consumer = _consumer(config)
+        self._consumer = member(config.kafka, GROUP, self._instance, SoleAssignor)
         self._snapshots = StateTopic(config.kafka, self._producer, self._instance, OWNER)
         self._metrics = Registry()
         self._barrier: Barrier | None = None
@@ -119,7 +117,7 @@ class FleetWorker:
         try:
             await self._producer.start()
             await self._admin.start()
-            self._consumer.subscribe([OBSERVATIONS], listener=_Rebalance(self))
+            self._consumer.subscribe([OBSERVATIONS], listener=Rebalance(self))
             await self._consumer.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
@@ -251,43 +249,15 @@ class FleetWorker:
         else:
             state.changed = False
 
-    def revoked(self) -> None:
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Another one may have gone on meanwhile: what is known is read again."""
-        self._revoked = True
+        self._revoked = self._revoked or bool(partitions)
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes over; doing it here would cost the worker its membership."""
         if not [*partitions]:
             _log.info("ready: fleet, standing by")
         self._assigned.set()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, worker: FleetWorker) -> None:
-        self._worker = worker
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        if revoked:
-            self._worker.revoked()
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._worker.assigned(assigned)
-
-
-def _consumer(config: Config) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        **connection(config.kafka),
-        client_id=f"kvtrail-{config.fleet.instance}",
-        group_id=GROUP,
-        group_instance_id=config.fleet.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[SoleAssignor],
-        session_timeout_ms=10_000,
-        heartbeat_interval_ms=3_000,
-        max_poll_interval_ms=24 * 3600 * 1000,
-        max_partition_fetch_bytes=4 * LARGEST_RECORD,
-    )
 
 
 def run_fleet(config: Config) -> None:

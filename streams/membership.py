@@ -10,12 +10,13 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
@@ -30,6 +31,26 @@ _log = logging.getLogger("kvtrail.streams.membership")
 def scratch(config: Config) -> Path:
     """A folder of this user's on this machine for locks; nothing in it needs to survive."""
     return (config.local.directory or Path(tempfile.gettempdir()) / f"kvtrail-{os.getuid()}") / "workers"
+
+
+class Worker(Protocol):
+    """Who is told what it owns."""
+
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+
+class Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """Hands on to a worker what its group decides."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await self._worker.revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self._worker.assigned(assigned)
 
 
 class InstanceLock:

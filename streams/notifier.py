@@ -9,25 +9,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import aiohttp
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, OffsetOutOfRangeError
 
-from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.errors import BadInput
 from ..schemas.findings import decode_finding
 from ..schemas.notifications import Decided, Notification
 from ..schemas.reserved import is_own
 from ..schemas.topics import FINDINGS
-from .clients import LARGEST_RECORD, unreachable
+from .clients import member, unreachable
 from .clients import producer as make_producer
 from .health import HealthServer
 from .heartbeat_watch import HeartbeatWatch
-from .membership import FencingWatch, InstanceLock, leave_group
+from .membership import FencingWatch, InstanceLock, Rebalance, leave_group
 from .metrics import Registry
 from .notifier_courier import Courier
 from .notifier_journal import Journal, read_journal
@@ -63,7 +60,7 @@ class Notifier:
         self._stopping = Stopping()
         self._assigned = asyncio.Event()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}")
-        self._consumer = _consumer(config)
+        self._consumer = member(config.kafka, GROUP, self._instance, SoleAssignor)
         shelf = StateTopic(config.kafka, self._producer, self._instance, OWNER)
         self._saving = NotifierSaving(shelf, config.notify.snapshot_s)
         self._journal = Journal(self._producer)
@@ -111,7 +108,7 @@ class Notifier:
             _log.warning("no target is configured: incidents are written down and nobody is told")
         try:
             await self._producer.start()
-            self._consumer.subscribe([FINDINGS], listener=_Rebalance(self))
+            self._consumer.subscribe([FINDINGS], listener=Rebalance(self))
             await self._consumer.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
@@ -304,9 +301,9 @@ class Notifier:
         except KafkaError as error:
             _log.warning("no snapshot was written: %r", error)
 
-    def revoked(self) -> None:
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Another one may have told something meanwhile: what is known is read again."""
-        self._revoked = True
+        self._revoked = self._revoked or bool(partitions)
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes over; doing it here would cost the worker its membership."""
@@ -314,34 +311,6 @@ class Notifier:
         if not mine:
             _log.info("ready: notifier, standing by")
         self._assigned.set()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, notifier: Notifier) -> None:
-        self._notifier = notifier
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        if revoked:
-            self._notifier.revoked()
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._notifier.assigned(assigned)
-
-
-def _consumer(config: Config) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        **connection(config.kafka),
-        client_id=f"kvtrail-{config.notify.instance}",
-        group_id=GROUP,
-        group_instance_id=config.notify.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[SoleAssignor],
-        session_timeout_ms=10_000,
-        heartbeat_interval_ms=3_000,
-        max_poll_interval_ms=24 * 3600 * 1000,
-        max_partition_fetch_bytes=4 * LARGEST_RECORD,
-    )
 
 
 def _died(task: "asyncio.Task[None]") -> None:

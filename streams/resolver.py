@@ -12,12 +12,9 @@ import logging
 import re
 import time
 from collections.abc import Iterable
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from ..producers.kafka_client import connection
@@ -28,12 +25,12 @@ from ..schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from ..schemas.errors import BadInput
 from ..schemas.events import Event
 from ..schemas.topics import CONTEXT, LIFECYCLE
-from .clients import LARGEST_RECORD, unreachable
+from .clients import member, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
 from .joining import Window
-from .membership import FencingWatch, InstanceLock, leave_group
+from .membership import FencingWatch, InstanceLock, Rebalance, leave_group
 from .metrics import Registry
 from .process import Stopping, die, report
 from .records import Record, from_kafka
@@ -66,7 +63,7 @@ class Resolver:
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-resolutions")
         self._letters = DeadLetterTopic(self._producer)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
-        self._consumer = _consumer(config)
+        self._consumer = member(config.kafka, GROUP, self._instance)
         metrics = Registry()
         self._report = ResolverReport(config, metrics, self)
         self._health = HealthServer(
@@ -95,7 +92,7 @@ class Resolver:
         try:
             await self._producer.start()
             await self._admin.start()
-            self._consumer.subscribe([CONTEXT], listener=_Rebalance(self))
+            self._consumer.subscribe([CONTEXT], listener=Rebalance(self))
             await self._consumer.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
@@ -134,7 +131,7 @@ class Resolver:
         _log.info("assigned", extra={"partitions": sorted(tp.partition for tp in partitions)})
         self._assigned.set()
 
-    def revoked(self) -> None:
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Whoever owns the partitions next reads their windows again."""
         for place in self.places.values():
             for name in ("joined", "torn", "expired"):
@@ -246,33 +243,6 @@ class Resolver:
         else:
             for tp, place in changed.items():
                 place.committed = states[tp]
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        self._resolver.revoked()
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._resolver.assigned(assigned)
-
-
-def _consumer(config: Config) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        **connection(config.kafka),
-        client_id=f"kvtrail-{config.resolver.instance}",
-        group_id=GROUP,
-        group_instance_id=config.resolver.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[RoundRobinPartitionAssignor],
-        session_timeout_ms=10_000,
-        heartbeat_interval_ms=3_000,
-        max_poll_interval_ms=24 * 3600 * 1000,
-        max_partition_fetch_bytes=4 * LARGEST_RECORD,
-    )
 
 
 def run_resolver(config: Config) -> None:

@@ -8,12 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from msgspec.structs import replace
 
@@ -24,13 +21,13 @@ from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
 from .batches import Batch, Cut
-from .clients import LARGEST_RECORD, unreachable
+from .clients import member, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
 from .intake import DeadLettersIntake, FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
-from .membership import FencingWatch, InstanceLock, leave_group
+from .membership import FencingWatch, InstanceLock, Rebalance, leave_group
 from .metrics import Registry
 from .pending import decode_pending
 from .process import Stopping, calm_collector, die, report
@@ -68,7 +65,9 @@ class Sink:
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-dead-letters")
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
-        self._consumer = _consumer(config)
+        self._consumer = member(
+            config.kafka, GROUP, config.sink.instance, rebalance_timeout_ms=int(_REVOKE_DEADLINE_S * 1000) + 10_000
+        )
         self._client: Client | None = None
         self._writer: Writer | None = None
         self._metrics = Registry()
@@ -108,7 +107,7 @@ class Sink:
         try:
             await self._producer.start()
             await self._admin.start()
-            self._consumer.subscribe(_TOPICS, listener=_Rebalance(self))
+            self._consumer.subscribe(_TOPICS, listener=Rebalance(self))
             await self._consumer.start()
         except KafkaError as error:
             raise unreachable(self._config.kafka, error) from error
@@ -298,7 +297,7 @@ class Sink:
             else:
                 return
 
-    async def revoked(self) -> None:
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Everything in hand belongs to whoever owns the partitions next. Waits for batches in flight, with a
         deadline: a batch that outlives it finds its cut gone and commits nothing."""
         try:
@@ -311,34 +310,6 @@ class Sink:
         """The loop takes the partitions over; doing it here would cost the worker its membership."""
         _log.info("assigned", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in partitions)})
         self._assigned.set()
-
-
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        await self._sink.revoked()
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._sink.assigned(assigned)
-
-
-def _consumer(config: Config) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        **connection(config.kafka),
-        client_id=f"kvtrail-{config.sink.instance}",
-        group_id=GROUP,
-        group_instance_id=config.sink.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[RoundRobinPartitionAssignor],
-        session_timeout_ms=10_000,
-        heartbeat_interval_ms=3_000,
-        rebalance_timeout_ms=int(_REVOKE_DEADLINE_S * 1000) + 10_000,
-        max_poll_interval_ms=24 * 3600 * 1000,
-        max_partition_fetch_bytes=4 * LARGEST_RECORD,
-    )
 
 
 def run_sink(config: Config) -> None:

@@ -1,23 +1,20 @@
 """How a sink is: its metrics, whether it lives, whether it is ready."""
 
-import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
 from msgspec import Struct
 
-from .. import __version__
 from ..schemas.config import Config
 from .batches import Batch, Cut
 from .metrics import Registry
+from .vitals import Member, Vitals, log_ends
 from .writer import Writer
 
 STUCK_S = 150.0
 """Neither a loop nor an attempt at the store has ended for this long: longer than the longest request may take."""
-_LAG_S = 3.0
 _WORKER = "sink"
 
 
@@ -37,7 +34,7 @@ class Place(Struct):
                 self.newest_event_us = max(self.newest_event_us, item.batch.events[-1].time_us)
 
 
-class Worker(Protocol):
+class Worker(Member, Protocol):
     """What is asked of the sink itself."""
 
     @property
@@ -46,45 +43,35 @@ class Worker(Protocol):
     def places(self) -> dict[TopicPartition, Place]: ...
     @property
     def cuts(self) -> dict[TopicPartition, Cut]: ...
-    @property
-    def moved_at(self) -> float: ...
-    @property
-    def was_assigned(self) -> bool: ...
     def owned(self) -> Iterable[TopicPartition]: ...
     async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
-class SinkReport:
+class SinkReport(Vitals):
     """Reads what the worker keeps anyway."""
 
     def __init__(self, config: Config, metrics: Registry, worker: Worker) -> None:
-        self._metrics = metrics
+        super().__init__(metrics, worker, name=_WORKER, instance=config.sink.instance, stuck_s=STUCK_S)
         self._worker = worker
-        metrics.set("kvtrail_worker_info", 1, worker=_WORKER, instance=config.sink.instance, version=__version__)
 
-    async def alive(self) -> list[str]:
-        """Reasons why only a restart can help. A store that is away is none: it is tried again for ever."""
-        still_s = time.monotonic() - max(self._worker.moved_at, self._worker.writer.tried_at)
-        return [f"nothing has moved for {still_s:.0f} s"] if still_s > STUCK_S else []
+    def moved_at(self) -> float:
+        """A store that is away is tried again for ever: each try counts."""
+        return max(self._worker.moved_at, self._worker.writer.tried_at)
 
-    async def ready(self) -> list[str]:
-        """Reasons why this worker does not store everything it should."""
-        if not self._worker.was_assigned:
-            return ["no partitions have been assigned yet"]
-        reasons = await self.alive()
-        reasons += [
+    async def problems(self) -> list[str]:
+        """Partitions that it owns and does not store yet, and what the store says."""
+        late = [
             f"{tp.topic}/{tp.partition} is still being taken over"
             for tp in sorted(self._worker.owned())
             if tp not in self._worker.cuts
         ]
         problem = await self._worker.writer.problem()
-        return [*reasons, problem] if problem else reasons
+        return [*late, problem] if problem else late
 
     async def collect(self) -> None:
-        """Bring the registry up to date."""
+        await super().collect()
         metrics, worker = self._metrics, self._worker
         counts = worker.writer.counts()
-        metrics.set("kvtrail_worker_ready", not await self.ready(), worker=_WORKER)
         metrics.set("kvtrail_sink_rows_total", counts["rows"])
         metrics.set("kvtrail_sink_batches_total", counts["batches"])
         metrics.set("kvtrail_sink_dead_letters_total", counts["dead_letters"])
@@ -99,20 +86,11 @@ class SinkReport:
             if place.newest_event_us and tp in worker.cuts:
                 age_s = time.time() - place.newest_event_us / 1e6
                 metrics.set("kvtrail_event_age_seconds", age_s, **_where(tp))
-        for tp, end in (await self._log_ends()).items():
+        ends = await log_ends(worker.ends([*worker.cuts])) if worker.cuts else {}
+        for tp, end in ends.items():
             cut = worker.cuts.get(tp)
             if cut is not None:
                 metrics.set("kvtrail_lag_records", max(0, end - cut.position), **_where(tp))
-
-    async def _log_ends(self) -> dict[TopicPartition, int]:
-        """Nothing where the broker does not say: no sample is better than a wrong one."""
-        held = [*self._worker.cuts]
-        if not held:
-            return {}
-        try:
-            return await asyncio.wait_for(self._worker.ends(held), _LAG_S)
-        except (KafkaError, TimeoutError, ValueError):
-            return {}
 
 
 def _where(tp: TopicPartition) -> dict[str, Any]:
