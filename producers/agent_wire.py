@@ -212,11 +212,7 @@ class AgentLink:
 
     def _stage(self) -> None:
         buffer, own = self._buffer, self._lane(node_home(self._node)).pending
-        left = len(buffer.queue)
-        if left > self._size and self._deadline is None and not buffer.has_markers():
-            left -= left % self._size  # what would not fill a run waits for more
-        while left > 0 and (things := buffer.take()):
-            left -= len(things)
+        for things in buffer.portions(self._size, whole=self._deadline is not None):
             if self._announced and buffer.is_plain(things):
                 own.extend(things)
             else:

@@ -11,7 +11,7 @@ I/O, and never while logging. Standard library only.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import itemgetter
 from threading import get_ident
@@ -143,6 +143,16 @@ class Buffer:
             with self._lock:  # also: a call that has just found a loss of these in the queue is done with it
                 self._foreign -= foreign
         return things
+
+    def portions(self, size: int, *, whole: bool) -> Iterator[list[Any]]:
+        """What is in the queue now, a portion at a time. Unless `whole`, or a marker is among it, what would not fill
+        its last `size` waits for more. For the sender only."""
+        left = len(self.queue)
+        if left > size and not whole and not self.has_markers():
+            left -= left % size
+        while left > 0 and (things := self.take()):
+            left -= len(things)
+            yield things
 
     def is_plain(self, things: list[Any]) -> bool:
         """Whether all of these are events of the node's own home."""

@@ -173,11 +173,7 @@ class Sender:
     def _stage(self) -> None:
         """Move everything from the buffer into the lanes."""
         buffer, own = self._buffer, self._lane(node_home(self._node)).pending
-        left = len(buffer.queue)
-        if left > self._config.envelope_events and self._deadline is None and not buffer.has_markers():
-            left -= left % self._config.envelope_events  # what would not fill a record waits for more
-        while left > 0 and (things := buffer.take()):
-            left -= len(things)
+        for things in buffer.portions(self._config.envelope_events, whole=self._deadline is not None):
             if self._announced and buffer.is_plain(things):
                 own.extend(things)
             else:
