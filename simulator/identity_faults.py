@@ -2,8 +2,8 @@
 
 from ..schemas.events import Create, Hit
 from ..schemas.identity import Identity
-from .fleet import Entry, Fleet
-from .injection import Expected, Fault, Injected, hit_on, pick
+from .fleet import Fleet
+from .injection import Expected, Fault, Injected, hit_on, pick, planted
 from .population import digest
 
 RENDERED = frozenset({"template_digest", "tool_schema_digest", "corpus_digest"})
@@ -54,10 +54,7 @@ def asserted_key(fleet: Fleet) -> Injected | None:
         return None
     creator = picked[1].identity
     key = f"support_v{fleet.requests}:chat-8b"
-    entry = Entry(
-        key=key, identity=creator, kind="kv", tier="nvme", created_us=fleet.now_us, tokens=512, size=4096,
-        payload=fleet.payload(),
-    )  # fmt: skip
+    entry = planted(fleet, key, creator, tokens=512)
     tokens = digest("other tokens", fleet.requests)
     requester = creator.model_copy(
         update={

@@ -31,6 +31,18 @@ Fault = Callable[[Fleet], Injected | None]
 """Returns None where the fleet has nothing it could befall just then."""
 
 
+def planted(
+    fleet: Fleet, key: str, identity: Identity, *, kind: str = "kv", tier: Tier = "nvme", tokens: int = 64,
+    size: int = 4096, place: str = "", generation: int | None = None, max_age_s: float | None = None,
+    committed: bool = True,
+) -> Entry:  # fmt: skip
+    """An entry made now for a fault alone: no node holds it, so nothing else happens to it."""
+    return Entry(
+        key=key, identity=identity, kind=kind, tier=tier, created_us=fleet.now_us, tokens=tokens, size=size,
+        payload=fleet.payload(), place=place, generation=generation, max_age_s=max_age_s, committed=committed,
+    )  # fmt: skip
+
+
 def pick(fleet: Fleet, kind: str = "kv", tier: Tier = "gpu") -> tuple[Node, Entry] | None:
     """A live, committed entry of the current epoch and not asked for by an alias, so that one fault has one cause;
     the oldest third is left alone, since it may be evicted on the next step."""

@@ -4,8 +4,8 @@ from typing import Literal
 
 from ..schemas.events import Create, Event, Expire, Invalidate, Lookups
 from ..schemas.facts import Fact
-from .fleet import Entry, Fleet
-from .injection import Expected, Fault, Injected, hit_on, pick
+from .fleet import Fleet
+from .injection import Expected, Fault, Injected, hit_on, pick, planted
 from .population import digest
 
 
@@ -33,10 +33,9 @@ def never_readable(cause: str, reason: Literal["aborted", "failed"] | None) -> F
         if picked is None:
             return None
         node, like = picked
-        entry = Entry(
-            key=digest("pending", fleet.requests), identity=like.identity, kind="kv", tier="nvme",
-            created_us=fleet.now_us, tokens=like.tokens, size=like.size, payload=fleet.payload(), committed=False,
-        )  # fmt: skip
+        entry = planted(
+            fleet, digest("pending", fleet.requests), like.identity, tokens=like.tokens, size=like.size, committed=False
+        )
         events: list[Event | Fact] = [
             fleet.emit(node, entry, Create(tokens=entry.tokens, state="pending"), entry.identity, fleet.rid())
         ]
@@ -75,14 +74,8 @@ def stale_handle(fleet: Fleet) -> Injected | None:
     if picked is None:
         return None
     identity, place = picked[1].identity, f"handle-{fleet.requests}"
-    old = Entry(
-        key=key, identity=identity, kind="kv", tier="gpu", created_us=fleet.now_us, tokens=64, size=4096,
-        payload=fleet.payload(), place=place, generation=1,
-    )  # fmt: skip
-    new = Entry(
-        key=digest("next", key), identity=identity, kind="kv", tier="gpu", created_us=fleet.now_us, tokens=64,
-        size=4096, payload=fleet.payload(), place=place, generation=2,
-    )  # fmt: skip
+    old = planted(fleet, key, identity, tier="gpu", place=place, generation=1)
+    new = planted(fleet, digest("next", key), identity, tier="gpu", place=place, generation=2)
     events: list[Event | Fact] = [
         fleet.emit(node, old, Create(tokens=64, bytes=4096), identity, fleet.rid()),
         fleet.emit(node, old, Expire(reason="lease")),
@@ -99,10 +92,7 @@ def too_old(fleet: Fleet) -> Injected | None:
     if picked is None:
         return None
     node, like = picked
-    entry = Entry(
-        key=digest("old", fleet.requests), identity=like.identity, kind="response", tier="nvme",
-        created_us=fleet.now_us, tokens=64, size=4096, payload=fleet.payload(), max_age_s=60.0,
-    )  # fmt: skip
+    entry = planted(fleet, digest("old", fleet.requests), like.identity, kind="response", max_age_s=60.0)
     created = fleet.emit(
         node, entry, Create(tokens=64, bytes=4096, max_age_s=60.0, finish="stop"), entry.identity, fleet.rid()
     )
@@ -117,10 +107,7 @@ def unfinished(fleet: Fleet) -> Injected | None:
     if picked is None:
         return None
     node, like = picked
-    entry = Entry(
-        key=digest("unfinished", fleet.requests), identity=like.identity, kind="response", tier="nvme",
-        created_us=fleet.now_us, tokens=64, size=4096, payload=fleet.payload(),
-    )  # fmt: skip
+    entry = planted(fleet, digest("unfinished", fleet.requests), like.identity, kind="response")
     created = fleet.emit(node, entry, Create(tokens=64, bytes=4096, finish=""), entry.identity, fleet.rid())
     return Injected([created], Expected("freshness", "INCOMPLETE_ENTRY", created.id))
 
@@ -131,10 +118,7 @@ def unreported(fleet: Fleet) -> Injected | None:
     if picked is None:
         return None
     node, like = picked
-    entry = Entry(
-        key=digest("unreported", fleet.requests), identity=like.identity, kind="kv", tier="nvme",
-        created_us=fleet.now_us, tokens=900, size=4096, payload=fleet.payload(),
-    )  # fmt: skip
+    entry = planted(fleet, digest("unreported", fleet.requests), like.identity, tokens=900)
     body = Create(tokens=900, computed_tokens=640, reported_tokens=0, bytes=4096)
     created = fleet.emit(node, entry, body, entry.identity, fleet.rid())
     return Injected([created], Expected("accounting", "UNREPORTED_REUSE", created.id))
@@ -174,10 +158,7 @@ def unknown(fleet: Fleet) -> Injected | None:
     if picked is None or picked[0].emitter.node in fleet.incomplete:
         return None
     node, like = picked
-    entry = Entry(
-        key=digest("never created", fleet.requests), identity=like.identity, kind="kv", tier="gpu",
-        created_us=fleet.now_us, tokens=64, size=4096, payload=fleet.payload(),
-    )  # fmt: skip
+    entry = planted(fleet, digest("never created", fleet.requests), like.identity, tier="gpu")
     hit = hit_on(fleet, node, entry, entry.identity, payload_digest=None)
     return Injected([hit], Expected("stream", "HIT_UNKNOWN_ENTRY", hit.id))
 
