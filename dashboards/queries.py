@@ -9,7 +9,7 @@ from .shapes import Format, PanelQuery
 
 _CURRENT = """(
   SELECT {columns}
-  FROM findings
+  FROM findings{where}
   ORDER BY revision DESC
   LIMIT 1 BY id
 )"""
@@ -28,8 +28,8 @@ _CHECKED = f"({', '.join(map(repr, CHECK_CAUSES))})"
 _OF_TENANT = "$__conditionalAll(tenant_id IN (${tenant:singlequote}), $tenant)"
 
 
-def _current(columns: str) -> str:
-    return _CURRENT.format(columns=columns)
+def _current(columns: str, where: str = "") -> str:
+    return _CURRENT.format(columns=columns, where=where and f"\n  WHERE {where}")
 
 
 OPEN_FINDINGS = PanelQuery(
@@ -321,15 +321,9 @@ CRITICAL_ALERT = PanelQuery(
     why="Open critical findings that arrived within the rule's window. The last revision of a finding is its newest, "
     "so looking at the window alone is enough to know whether it is still open.",
     columns={"value": "number"},
-    sql="""
+    sql=f"""
 SELECT count() AS value
-FROM (
-  SELECT status, severity
-  FROM findings
-  WHERE $__timeFilter(append_time)
-  ORDER BY revision DESC
-  LIMIT 1 BY id
-)
+FROM {_current("status, severity", "$__timeFilter(append_time)")}
 WHERE status = 'open' AND severity = 'critical'
 """,
 )
@@ -341,13 +335,7 @@ CHECK_ALERT = PanelQuery(
     columns={"value": "number"},
     sql=f"""
 SELECT count() AS value
-FROM (
-  SELECT status, severity, cause
-  FROM findings
-  WHERE $__timeFilter(append_time)
-  ORDER BY revision DESC
-  LIMIT 1 BY id
-)
+FROM {_current("status, severity, cause", "$__timeFilter(append_time)")}
 WHERE status = 'open' AND severity != 'critical' AND cause IN {_CHECKED}
 """,
 )
