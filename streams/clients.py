@@ -1,5 +1,8 @@
 """Kafka clients with the settings the stream tier was measured with. None of them retries in a way that reorders."""
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -12,6 +15,7 @@ from ..schemas.errors import BrokerError
 
 LARGEST_RECORD = 1024 * 1024
 """Bytes; the broker's own default limit. Envelopes are a quarter of it, snapshot blobs half."""
+_CLOSE_S = 2.0
 
 
 def producer(kafka: KafkaConfig, client: str) -> AIOKafkaProducer:
@@ -61,6 +65,22 @@ def member(
         max_partition_fetch_bytes=4 * LARGEST_RECORD,
         **settings,
     )
+
+
+@asynccontextmanager
+async def reaching(kafka: KafkaConfig, *closers: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Around the start of a worker: where that fails each of `closers` is called, so that no client is left open.
+    Raises `BrokerError` for a broker that does not answer, else what the start has raised."""
+    try:
+        yield
+    except BaseException as error:
+        for close in closers:
+            with suppress(Exception):  # of the failure there is more to say than of its cleaning up
+                async with asyncio.timeout(_CLOSE_S):
+                    await close()
+        if isinstance(error, KafkaError):
+            raise unreachable(kafka, error) from error
+        raise
 
 
 def unreachable(kafka: KafkaConfig, error: KafkaError) -> BrokerError:

@@ -12,7 +12,6 @@ from typing import Any
 import faust
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 
 from ..producers.kafka_client import connection
 from ..schemas.config import Config
@@ -20,7 +19,7 @@ from ..schemas.errors import KvtrailError
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FINDINGS, LIFECYCLE
 from .clients import producer as make_producer
-from .clients import unreachable
+from .clients import reaching
 from .credentials import credentials
 from .deadletters import DeadLetterTopic
 from .detector_report import DetectorReport
@@ -127,19 +126,18 @@ class Detector:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
         calm_collector()
-        await ensure_topics(self._config.kafka)
-        try:
+        ends = (self._facts.stop, self._report.stop, self._producer.stop, self._admin.close)
+        async with reaching(self._config.kafka, *ends):
+            await ensure_topics(self._config.kafka)
             await self._producer.start()
             await self._admin.start()
             await self._facts.start()
             if self._config.detector.metrics_port is not None:
                 await self._report.start()
-        except KafkaError as error:
-            raise unreachable(self._config.kafka, error) from error
+            await self._health.start(self._config.detector.metrics_host, self._config.detector.metrics_port)
         assert self._facts.task is not None
         self._facts.task.add_done_callback(_died)
         FencingWatch(die).install()
-        await self._health.start(self._config.detector.metrics_host, self._config.detector.metrics_port)
         app = build_app(self._config)
         self._attach(app)
         await app.start()

@@ -21,7 +21,7 @@ from ..schemas.config import Config
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FINDINGS, LIFECYCLE, OBSERVATIONS
-from .clients import member, unreachable
+from .clients import member, reaching
 from .clients import producer as make_producer
 from .detector import GROUP as DETECTORS
 from .fleet_report import FleetReport
@@ -113,16 +113,14 @@ class FleetWorker:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
-        await ensure_topics(self._config.kafka)
-        try:
+        async with reaching(self._config.kafka, self._consumer.stop, self._producer.stop, self._admin.close):
+            await ensure_topics(self._config.kafka)
             await self._producer.start()
             await self._admin.start()
             self._consumer.subscribe([OBSERVATIONS], listener=Rebalance(self))
             await self._consumer.start()
-        except KafkaError as error:
-            raise unreachable(self._config.kafka, error) from error
+            await self._health.start(self._config.fleet.metrics_host, self._config.fleet.metrics_port)
         FencingWatch(die).install()
-        await self._health.start(self._config.fleet.metrics_host, self._config.fleet.metrics_port)
         loop = asyncio.create_task(self._loop(), name="fleet")
         stop = asyncio.create_task(self._stopping.wait())
         reports = asyncio.create_task(report(self.counts, _log))

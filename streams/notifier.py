@@ -20,7 +20,7 @@ from ..schemas.findings import decode_finding
 from ..schemas.notifications import Decided, Notification
 from ..schemas.reserved import is_own
 from ..schemas.topics import FINDINGS
-from .clients import member, unreachable
+from .clients import member, reaching
 from .clients import producer as make_producer
 from .health import HealthServer
 from .heartbeat_watch import HeartbeatWatch
@@ -103,17 +103,15 @@ class Notifier:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
-        await ensure_topics(self._config.kafka)
-        if not self._targets:
-            _log.warning("no target is configured: incidents are written down and nobody is told")
-        try:
+        async with reaching(self._config.kafka, self._consumer.stop, self._producer.stop):
+            await ensure_topics(self._config.kafka)
+            if not self._targets:
+                _log.warning("no target is configured: incidents are written down and nobody is told")
             await self._producer.start()
             self._consumer.subscribe([FINDINGS], listener=Rebalance(self))
             await self._consumer.start()
-        except KafkaError as error:
-            raise unreachable(self._config.kafka, error) from error
+            await self._health.start(self._config.notify.metrics_host, self._config.notify.metrics_port)
         FencingWatch(die).install()
-        await self._health.start(self._config.notify.metrics_host, self._config.notify.metrics_port)
         self._session = new_session()
         loop = asyncio.create_task(self._loop(), name="notifier")
         others = [

@@ -124,8 +124,8 @@ class PartitionTask:
 
     async def run(self) -> None:
         """Restore, read what was acknowledged without being part of the state, then follow the deliveries."""
-        await self._reader.start()
         try:
+            await self._reader.start()
             # A restore is never called stuck: a large one, killed for being slow, would begin anew for ever.
             fold = self._fold = await self._restore()
             self._move(busy=True)
@@ -308,8 +308,8 @@ class PartitionTask:
     async def _rebuild(self, end: int) -> Fold:
         """A fold of the log up to `end`, from what was saved. Whoever reads a range meanwhile goes on afterwards."""
         reading, self._reader = self._reader, self._new_reader()
-        await self._reader.start()
         try:
+            await self._reader.start()
             fold = await self._restore()
             async for records in self._reader.read(self.partition, fold.next, end):
                 await self._publish(fold.apply(records))

@@ -25,7 +25,7 @@ from ..schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from ..schemas.errors import BadInput
 from ..schemas.events import Event
 from ..schemas.topics import CONTEXT, LIFECYCLE
-from .clients import member, unreachable
+from .clients import member, reaching
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
@@ -88,16 +88,14 @@ class Resolver:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
-        await ensure_topics(self._config.kafka)
-        try:
+        async with reaching(self._config.kafka, self._consumer.stop, self._producer.stop, self._admin.close):
+            await ensure_topics(self._config.kafka)
             await self._producer.start()
             await self._admin.start()
             self._consumer.subscribe([CONTEXT], listener=Rebalance(self))
             await self._consumer.start()
-        except KafkaError as error:
-            raise unreachable(self._config.kafka, error) from error
+            await self._health.start(self._config.resolver.metrics_host, self._config.resolver.metrics_port)
         FencingWatch(die).install()
-        await self._health.start(self._config.resolver.metrics_host, self._config.resolver.metrics_port)
         loop = asyncio.create_task(self._loop(), name="resolver")
         stop = asyncio.create_task(self._stopping.wait())
         others = [asyncio.create_task(self._announce()), asyncio.create_task(report(self.counts, _log))]

@@ -45,8 +45,8 @@ class StateTopic:
         """The partition's newest snapshot. Raises `SnapshotUnusable` where it is not whole."""
         tp = TopicPartition(STATE, partition)
         consumer = reader(self._kafka, f"kvtrail-{self._instance}-state-{partition}")
-        await consumer.start()
         try:
+            await consumer.start()
             consumer.assign([tp])
             start = (await consumer.beginning_offsets([tp]))[tp]
             end = (await consumer.end_offsets([tp]))[tp]

@@ -21,8 +21,8 @@ async def settled(config: Config, deadline_s: float) -> None:
     until = time.monotonic() + deadline_s
     admin = AIOKafkaAdminClient(**connection(config.kafka))
     consumer = AIOKafkaConsumer(**connection(config.kafka), group_id=None)
-    await admin.start()
     try:
+        await admin.start()
         await consumer.start()
         # Findings are in their topic before their events are acknowledged, so this order misses none.
         for worker, topics in (("detect", [LIFECYCLE]), ("sink", [LIFECYCLE, FINDINGS])):
