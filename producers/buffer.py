@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import repeat, starmap
 from operator import itemgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,17 @@ _PORTION = 256
 _TIER, _OWNER = itemgetter(5), itemgetter(6)
 
 
+def _popped(queue: deque[Any], count: int) -> list[Any]:
+    return list(starmap(queue.popleft, repeat((), count)))
+
+
 def oldest(pending: deque[Any], limit: int) -> list[Any]:
     """Take the events at the front of a lane: at most `limit`, and none past a count or a marker."""
-    things = [pending.popleft() for _ in range(min(len(pending), limit))]
+    if len(pending) <= limit:
+        things = list(pending)
+        pending.clear()
+    else:
+        things = _popped(pending, limit)
     if list(map(type, things)).count(tuple) < len(things):
         end = next(at for at, thing in enumerate(things) if type(thing) is not tuple)
         pending.extendleft(reversed(things[end:]))
@@ -136,7 +145,7 @@ class Buffer:
         queue = self.queue
         count = min(len(queue), self._portion)
         self.staged += count  # before they leave the queue: the bound holds at every moment
-        things = [queue.popleft() for _ in range(count)]
+        things = _popped(queue, count)
         foreign = count - list(map(type, things)).count(tuple)
         if foreign:
             self.staged -= foreign

@@ -2,23 +2,29 @@
 
 This is what the sender spends its time on, and its time is the engine's: both share an interpreter. So items are turned
 into columns, and each column is looked at by the interpreter's own C code: what is the same in all of them is looked up
-once a record, the JSON of an identity is made once an object.
+once a record, the JSON of an identity is made once an object, and a body that many events share is read back once.
+Nothing is made here by the thousand that the garbage collector counts: it would stop the engine to walk all it has.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from ..schemas.events import Lookups
+from ..schemas.events import LONGEST_TEXT, Lookups
 from ..schemas.identity import Identity
 from ..schemas.reserved import HEARTBEAT_NODE, is_reserved
-from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Row, Scope
+from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Scope
 from .buffer import NOTHING, Item
 
 _IDENTITIES_KEPT = 8_192
+_WIDTH = 10
+"""Of an `Item`."""
+_BODY = itemgetter(5)
 
 
 class Unpackable(Exception):
@@ -41,9 +47,7 @@ class Writer:
 
         Raises `Unpackable`, or what the values themselves raise, where one of the items is no event.
         """
-        times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = zip(*items, strict=True)
-        if Lookups in set(map(type, bodies)):
-            self._check_lookups(bodies)
+        times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = _columns(items)
         at_scope, scopes = _numbered(stores, tiers, hows)
         texts = dict.fromkeys(keys)
         texts.update(dict.fromkeys(requests))
@@ -55,45 +59,61 @@ class Writer:
         at_identity, table = self._identity_table(identities)
         at_request = {**at, "": -1} if "" in at else at
         t0 = times[0] // 1000
+        since = t0 * 1000
+        after = [(time_ns - since) // 1000 for time_ns in times]
         columns: list[Iterable[Any]] = [
-            [time_ns // 1000 - t0 for time_ns in times],
+            after,
             at_scope,
             map(at.__getitem__, keys),
             at_identity,
             map(at_request.__getitem__, requests),
             bodies,
         ]
-        if mores.count(NOTHING) < len(items):
+        is_plain = mores.count(NOTHING) == len(items)
+        if not is_plain:
             columns.append(map(_extra, mores))
-        record = self._encoder.encode(
-            {
-                "v": SCHEMA_VERSION,
-                "node": self._node,
-                "incarnation": self._incarnation,
-                "home": home,
-                "first": first,
-                "last": first + len(items) - 1,
-                "t0": t0,
-                "strings": list(texts),
-                "scopes": [
-                    Scope(at[store], tier, rank, at[copy], origin, kind, at[part])
-                    for store, tier, (rank, copy, origin, kind, part) in scopes
-                ],
-                "identities": table,
-                # Not tuples: of these, nothing is to be walked by the garbage collector.
-                "events": list(map(Row, *columns)),
-            }
-        )
-        self._reader.decode(record)
+        envelope = {
+            "v": SCHEMA_VERSION,
+            "node": self._node,
+            "incarnation": self._incarnation,
+            "home": home,
+            "first": first,
+            "last": first + len(items) - 1,
+            "t0": t0,
+            "strings": list(texts),
+            "scopes": [
+                Scope(at[store], tier, rank, at[copy], origin, kind, at[part])
+                for store, tier, (rank, copy, origin, kind, part) in scopes
+            ],
+            "identities": table,
+            "events": (rows := list(zip(*columns))),  # noqa: B905  # a repeated column has no end
+        }
+        record = self._encoder.encode(envelope)
+        different = dict(zip(map(id, bodies), rows, strict=True)).values()
+        if Lookups in set(map(type, map(_BODY, different))):
+            self._check_lookups(bodies)
+        whole = 2 * len(different) > len(items) or not is_plain or list(map(type, after)).count(int) < len(items)
+        if whole:
+            self._reader.decode(record)
+        else:
+            self._read_parts(envelope, list(different), after, texts)
         return record
 
-    def _check_lookups(self, bodies: tuple[Any, ...]) -> None:
+    def _read_parts(self, envelope: dict[str, Any], rows: list[Any], after: list[int], texts: Iterable[str]) -> None:
+        """What reading the record back would find, where `rows` hold each body that is in it: no value twice."""
+        if max(map(len, texts)) > LONGEST_TEXT:
+            raise Unpackable
+        times = sorted(after)  # nearly is, and then costs less than asking for both ends
+        ends = [(at, *rows[0][1:]) for at in (times[0], times[-1])]
+        self._reader.decode(self._encoder.encode({**envelope, "strings": [], "identities": [], "events": rows + ends}))
+
+    def _check_lookups(self, bodies: list[Any]) -> None:
         for body in bodies:
             for count in body.counts if isinstance(body, Lookups) else ():
                 if is_reserved(count.tenant_id) is not (self._node == HEARTBEAT_NODE):
                     raise Unpackable
 
-    def _identity_table(self, identities: tuple[Any, ...]) -> tuple[Iterable[int], list[Raw]]:
+    def _identity_table(self, identities: list[Any]) -> tuple[Iterable[int], list[Raw]]:
         """Each item's place in the table of identities (-1: none), and the table."""
         numbers: dict[bytes, int] = {}
         places: dict[int, int] = {}
@@ -116,7 +136,16 @@ class Writer:
         return kept[1]
 
 
-def _numbered(*columns: tuple[Any, ...]) -> tuple[Iterable[int], list[tuple[Any, ...]]]:
+def _columns(items: Sequence[Item]) -> list[list[Any]]:
+    """What `zip(*items)` gives, without an iterator for each item."""
+    flat: list[Any] = []
+    deque(map(flat.extend, items), maxlen=0)
+    if len(flat) != _WIDTH * len(items):
+        raise Unpackable
+    return [flat[at::_WIDTH] for at in range(_WIDTH)]
+
+
+def _numbered(*columns: list[Any]) -> tuple[Iterable[int], list[tuple[Any, ...]]]:
     """The different rows of these columns, and which one each row is."""
     if all(column.count(column[0]) == len(column) for column in columns):
         return repeat(0), [tuple(column[0] for column in columns)]
