@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ TALLY = "tally"
 _BYTES = SLOTS * 8
 _SHARED = 0
 """No thread's id."""
+_RETRY_S = 1.0
+"""How long a disk that has no room for a line is left alone."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -71,7 +74,8 @@ class Tally:
             making.unlink(missing_ok=True)
             raise
         self.overflowed = False
-        """More lanes or threads than slots: some events were not counted."""
+        """More lanes or threads than slots, or no room on the disk to name one: some events were not counted."""
+        self._retry_at = 0.0
         self._slots: dict[tuple[int, str], int] = {}
         self._lanes: dict[str, Marks] = {}
         self._used = 0
@@ -136,16 +140,22 @@ class Tally:
 
     def _allot(self, line: dict[str, str | int], slots: int, most: int) -> int | None:
         with self._lock:
-            if self._descriptor < 0 or self._used + slots > most:
+            if self._descriptor < 0 or self._used + slots > most or time.monotonic() < self._retry_at:
                 return None
             at = self._used
-            self._line({name: value if name == "home" else at for name, value in line.items()})
+            try:
+                self._line({name: value if name == "home" else at for name, value in line.items()})
+            except OSError:  # the disk is full, and no reason to lose more than the count
+                self._retry_at = time.monotonic() + _RETRY_S
+                return None
             self._used += slots
             return at
 
     def _line(self, line: dict[str, str | int]) -> None:
         text = json.dumps(line).encode() + b"\n"
-        if os.write(self._descriptor, text) != len(text):
+        written = os.write(self._descriptor, text)
+        if written != len(text):
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)  # the next begins a line
             raise OSError("the tally has no room")
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,51 @@ def test_an_agent_on_a_full_disk_holds_its_engines_back_and_the_loss_is_theirs(
     assert set(publisher.stats().dropped) == {"full"} and missing == publisher.stats().lost
     assert len(arrived) + missing == made + 1
     assert arrived == sorted(arrived) and arrived[-1] == made
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes what is left."""
+    ballast = disk / "ballast"
+    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT, 0o600)
+    with pytest.raises(OSError, match="No space left"):
+        while True:
+            os.write(descriptor, bytes(4096))
+    os.close(descriptor)
+    return ballast
+
+
+@pytest.mark.parametrize("way", ["process", "agent"])
+def test_lanes_and_threads_that_are_new_on_a_full_disk_lose_their_count_and_nothing_else(
+    small_disk: Path, tmp_path: Path, way: str
+) -> None:
+    """Each new lane and thread is named in the tally, which has no room for it."""
+    memory = MemoryTransport()
+    with Running(small_disk / "agent.sock", memory) as running:
+        if way == "agent":
+            publisher: LifecyclePublisher | AgentPublisher = AgentPublisher("gpu-1", running.path, linger_s=0.01)
+        else:
+            config = PublisherConfig(spool_directory=small_disk, linger_s=0.01)
+            publisher = LifecyclePublisher("gpu-1", memory, config)
+        hit(publisher, 0)
+        assert publisher.flush(30)
+        ballast = fill(small_disk)
+
+        def work() -> None:
+            for number in range(100):
+                owner = f"{number % 50}".rjust(200, "-")  # some of the last page is left
+                publisher.hit("k", TENANT, store="kv", tier="gpu", owner=owner, request_id=str(number))
+                hit(publisher, number)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert publisher.flush(30)
+        ballast.unlink()
+        hit(publisher, 0)
+        assert publisher.close(30)
+        stats = publisher.stats()
+        assert stats.refused == {} and stats.lost == 0 and stats.sent == stats.accepted == 3 + 3 * 200
+    batches = decode(record for _, record in memory.records)
+    assert {gaps(lane) for lane in runs(batches).values()} == {0} and len(events(batches)) == 3 + 3 * 200
