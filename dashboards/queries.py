@@ -5,12 +5,13 @@ freshness and alerts use `append_time` and `inserted_at`, when kvtrail learnt of
 wakes somebody.
 """
 
+from ..store.finding_queries import NEWEST
 from .shapes import Format, PanelQuery
 
-_CURRENT = """(
-  SELECT {columns}
-  FROM findings{where}
-  ORDER BY revision DESC
+_CURRENT = f"""(
+  SELECT {{columns}}
+  FROM findings{{where}}
+  ORDER BY {NEWEST}
   LIMIT 1 BY id
 )"""
 """Findings come in revisions and every one is kept: only the last one of each counts, and it may be retracted."""

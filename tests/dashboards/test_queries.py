@@ -14,8 +14,10 @@ from kvtrail.dashboards.verify import kind, problems, run
 from kvtrail.judging.rules import RULES as CAUSES
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.dimensions import Severity
+from kvtrail.store import queries as store_queries
 from kvtrail.store.client import Client, connect
 from kvtrail.tests.dashboards import history
+from msgspec.structs import replace
 
 pytestmark = pytest.mark.engine
 
@@ -225,6 +227,20 @@ def test_the_second_alert_fires_when_events_stop(clean: Client, database: ClickH
     later = Window(start_s=now + 3600, end_s=now + 3600 + STOPPED.window_s, variables=ALL)
     assert fires(clean, STOPPED, later)
     assert not fires(clean, CRITICAL, later)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_that_say_the_same_number_the_alert_and_the_list_take_one(clean: Client, turned: bool) -> None:
+    """Partitions that raise a finding apart from each other, told in either order."""
+    now = int(time.time() * history.S)
+    served = history.events(now - 300 * history.S)[2]
+    loud = history.wrong_hit(served)
+    mild = replace(loud, severity=Severity.MEDIUM, event_time_us=loud.event_time_us + 1)
+    for later, finding in enumerate((mild, loud) if turned else (loud, mild)):
+        history.store_findings(clean, [finding], now - 2 + later)
+    assert store_queries.FINDINGS_CURRENT.run(clean) == [loud]
+    assert value(clean, queries.CRITICAL_ALERT) == 1
+    assert value(clean, queries.OPEN_FINDINGS) == 1
 
 
 def test_a_failed_check_pages_when_it_is_critical_and_makes_a_ticket_when_it_is_not(clean: Client) -> None:
