@@ -134,7 +134,7 @@ class Express:
             return True
         held = Held(event, self.order(event), self.append_us, self.lane, who, seen=True, clean=True)
         if not self.own:
-            self.home.recent.append(held)
+            self.judge.trial.remember(self.home, held)
         if self.home.gapped:
             self.judge.trial.settle(self.home, self.home.hold(held))
         return True

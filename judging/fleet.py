@@ -131,7 +131,7 @@ class FleetJudge:
         if not walk.step(seen) or len(walk.steps) < self.settings.probing_threshold:
             return
         subject = f"probing:{seen.tenant_id}/{seen.principal}/{seen.victim_id}"
-        if finding_id(subject) in self.revisions.standing:
+        if finding_id(subject) in self.revisions:
             return
         who = seen.principal or seen.tenant_id
         finding = self.findings.about(

@@ -33,6 +33,7 @@ def dump_fleet(judge: FleetJudge) -> dict[str, Any]:
             for pair, one in judge._walks.items()
         ],
         "standing": list(judge.revisions.standing.values()),
+        "numbers": list(judge.revisions.numbers.items()),
     }  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def load_fleet(raw: bytes, settings: JudgingConfig, deployment: str) -> FleetJud
             walk.steps = deque((time_us, event_id) for time_us, event_id in steps)
             walk.last, walk.deepest = last, deepest
         judge.revisions.standing = {finding.id: finding for finding in _findings.decode(state["standing"])}
+        judge.revisions.numbers = dict(state.get("numbers", ()))
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError("is damaged.", field="snapshot", remedy="Rebuild the state from the log.") from error
     return judge

@@ -36,6 +36,7 @@ class Frozen:
         self._pairs = list(comparator.memo)
         self._hits = [comparison.hits for comparison in comparator.memo.values()]
         self._standing = list(judge.revisions.standing.values())
+        self._numbers = list(judge.revisions.numbers.items())
         self._homes = [_FrozenHome(home) for home in judge.homes.values()]
         self._rest = {
             "coverage": [comparator.compared, dict(comparator.covered)],
@@ -56,6 +57,7 @@ class Frozen:
             "compared": [[*pair, hits] for pair, hits in zip(self._pairs, self._hits, strict=True)],
             "homes": [home.encode() for home in self._homes],
             "standing": _encode(self._standing),
+            "numbers": self._numbers,
             **self._rest,
         }
         return _encode(state)

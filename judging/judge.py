@@ -7,7 +7,7 @@ from ..schemas.context import RESOLVER
 from ..schemas.dimensions import TENSORS
 from ..schemas.envelope import Batch
 from ..schemas.events import Check, Commit, Create, Event, Expire, Hit, Invalidate, NodeStart, RequestEnd, Resolve
-from ..schemas.findings import Finding, finding_id
+from ..schemas.findings import Finding
 from ..schemas.identity import Identity
 from .aging import Aging
 from .checking import Checks
@@ -252,8 +252,8 @@ class Judge:
         if event.part and event.request_id and event.kind in TENSORS:
             self._part_left_out(home, home.part_of(held))
         self._judge(home, held)
-        if held.lane.node != home.owner and not held.unmatched and finding_id(event.id) not in self.revisions.standing:
-            home.recent.append(held)
+        if held.lane.node != home.owner and not held.unmatched and not held.told:
+            self.trial.remember(home, held)
         if held.clean and event.part and event.request_id:
             self.again(home, self.trial.concerned(home, held), "another part of its request was judged")
 
@@ -319,7 +319,7 @@ class Judge:
             and (addresses is None or address_of(one.event) in addresses)
         }
         self.again(home, list(again.values()), "an end that came before it was told later")
-        self.trial.settle(home, [one for one in again.values() if not self.trial.may_change(home, one)])
+        self._close(home, list(again.values()))
         self.trial.settle(home, home.hold_accused())
 
     def _resolve(self, home: Home, held: Held, late: bool) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BadInput
-from ..schemas.findings import Finding
+from ..schemas.findings import Finding, finding_id
 from .errors import SnapshotError
 from .freezing import VERSION
 from .interning import Packed, Who
@@ -64,6 +64,10 @@ def _restore(judge: "Judge", state: Any) -> None:
         judge.stream.stated[index] = tuple((first, last) for first, last in gaps), revealed
     judge.checks.restore(state.get("checks", []))
     judge.revisions.standing = {finding.id: finding for finding in _findings.decode(state["standing"])}
+    judge.revisions.numbers = dict(state.get("numbers", ()))
+    for home in judge.homes.values():
+        for held in (*home.held_order, *home.recent):
+            held.told = finding_id(held.event.id) in judge.revisions
 
 
 def _unpack_mark(judge: "Judge", packed: Any) -> Mark | None:

@@ -70,7 +70,7 @@ class StreamWatch:
             home=home.name,
             evidence=(event.id,),
         )
-        if finding.id not in self.revisions.standing:
+        if finding.id not in self.revisions:
             self.revisions.put(finding.id, finding)
 
     def client_key(self, row: Row, held: Held) -> None:
@@ -92,6 +92,8 @@ class StreamWatch:
             evidence=(event.id,),
         )
         known = self.revisions.standing.get(finding.id)
+        if known is None and finding.id in self.revisions:
+            return
         if known is None or (event.time_us, event.id) < (known.event_time_us, known.evidence[0]):
             self.revisions.put(finding.id, finding, "an earlier one arrived late")
 
@@ -107,7 +109,7 @@ class StreamWatch:
             home="" if body.op_id else event.home,
             evidence=(event.id,),
         )
-        if finding.id not in self.revisions.standing:
+        if finding.id not in self.revisions:
             self.revisions.put(finding.id, finding)
 
     def facts(self, append_us: int) -> None:

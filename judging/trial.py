@@ -40,6 +40,8 @@ class Trial:
     def judge(self, home: Home, held: Held, reason: str) -> None:
         """Judge an event, for the first time (no reason) or again."""
         body = held.event.body
+        if held.gone and held not in home.recent:
+            return  # for want of room; it keeps its verdict
         if isinstance(body, Hit):
             finding = self._hit(home, held, body)
         elif isinstance(body, Create):
@@ -48,9 +50,10 @@ class Trial:
             finding = self._check(home, held, body)
         else:
             return
-        subject = finding_id(held.event.id)
-        if finding is not None or subject in self.revisions.standing:
-            self.revisions.put(subject, finding, reason)
+        if finding is not None:
+            held.told = True
+        if held.told:
+            self.revisions.put(finding_id(held.event.id), finding, reason)
 
     def may_change(self, home: Home, held: Held) -> bool:
         """Whether something that is missing, or that another request part may show, can change the verdict."""
@@ -68,16 +71,25 @@ class Trial:
         return held.identity < 0 and bool(event.request_id)
 
     def settle(self, home: Home, final: Iterable[Held]) -> None:
-        """These verdicts are final."""
+        """These verdicts are final, unless what is not held may still show otherwise."""
         for held in final:
             body = held.event.body
             if isinstance(body, Hit):
                 self._served_for_good(home, held)
-            elif isinstance(body, Create) and body.finish is not None:
-                known = self.revisions.standing.get(finding_id(held.event.id))
-                if known is not None and known.cause == "INCOMPLETE_ENTRY" and known.severity is Severity.MEDIUM:
-                    continue  # a later hit can still raise it
-            self.revisions.settle(finding_id(held.event.id))
+            elif isinstance(body, Create) and body.finish is not None and self._may_be_restated(home, held):
+                continue
+            if held.told and held not in home.recent:
+                self.revisions.settle(finding_id(held.event.id))
+
+    def remember(self, home: Home, held: Held) -> None:
+        """A hit of a node that does not own the home was found to be right. The one that it takes the place of is
+        final, unless it is held."""
+        recent = home.recent
+        if len(recent) == recent.maxlen:
+            oldest = recent.popleft()
+            if oldest.told and not home.is_held(oldest.order, address_of(oldest.event)):
+                self.settle(home, (oldest,))
+        recent.append(held)
 
     def _hit(self, home: Home, held: Held, hit: Hit) -> Finding | None:
         event = held.event
@@ -292,7 +304,16 @@ class Trial:
             if held.order in row.rare.served:
                 row.rare.served = frozenset()
                 row.rare.served_for_good = True
-                self.revisions.settle(finding_id(row.event_id))
+                if not home.is_held(row.order, address_of(held.event)):
+                    self.revisions.settle(finding_id(row.event_id))
+
+    def _may_be_restated(self, home: Home, held: Held) -> bool:
+        """Whether a hit can still raise what was found about a create, or lower it by being matched elsewhere."""
+        known = self.revisions.standing.get(finding_id(held.event.id)) if held.told else None
+        if known is None or known.cause != "INCOMPLETE_ENTRY" or known.severity is Severity.LOW:
+            return False
+        rows = home.addresses.rows(*address_of(held.event))
+        return not any(row.order == held.order and row.rare.served_for_good for row in rows)
 
     def _check(self, home: Home, held: Held, check: Check) -> Finding:
         row = self._match(home, held)[0] if held.event.key else None

@@ -40,6 +40,8 @@ class Held(Struct, gc=False, eq=False):
     gone: bool = False
     clean: bool = False
     """Its identity was compared and matched."""
+    told: bool = False
+    """Something was found about it, now or before."""
 
     @property
     def identity(self) -> int:
@@ -154,13 +156,18 @@ class Home:
         self.held_order = deque(held for held in self.held_order if not held.gone)
         self._gone = 0
 
+    def is_held(self, order: int, address: Address) -> bool:
+        """Whether the event of this order may be judged again."""
+        return any(one.order == order for one in self.held.get(address, ()))
+
     def _forget(self, held: Held) -> None:
-        if held.gone:
+        address = address_of(held.event)
+        known = self.held.get(address, ())
+        if held.gone or held not in known:
             return
         held.gone = True
         self._gone += 1
-        address = address_of(held.event)
-        kept = [other for other in self.held.get(address, ()) if other is not held]
+        kept = [other for other in known if other is not held]
         if kept:
             self.held[address] = kept
         else:
@@ -186,10 +193,11 @@ class Home:
         return parts.pop(0) if len(parts) > PARTS_KEPT else None
 
     def older(self, append_us: int) -> list[Held]:
-        """Held judgements of what the log brought before `append_us`; hits of other nodes that were right are no
-        longer kept from then."""
+        """Judgements of what the log brought before `append_us`: held, or hits of other nodes that were right, which
+        are no longer kept from then."""
+        past = [held for held in self.recent if held.append_us < append_us]
         self.recent = deque((held for held in self.recent if held.append_us >= append_us), maxlen=RECENT_KEPT)
-        return [held for held in self.all_held() if held.append_us < append_us]
+        return [*(held for held in self.all_held() if held.append_us < append_us), *past]
 
     def sweep(self, before_us: int) -> None:
         """Forget what ended before `before_us`, and what only that could refer to."""
