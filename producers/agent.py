@@ -6,10 +6,12 @@ send again what was not answered, with the same numbers.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
 import socket
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -146,14 +148,25 @@ class Agent:
         self._identities: dict[bytes, Identity | str] = {}
         self._serving: dict[tuple[str, str], int] = {}
         self._engines: set[asyncio.Task[None]] = set()
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._unreadable: set[Path] = set()
+        self._lock = -1
         self._teller = Teller()
         self._stopping = False
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set; `ready` is called when engines can connect."""
-        self._open()
-        await self._line.start()
-        await self._sweep()
+        try:
+            self._open()
+            await self._line.start()
+            await self._sweep()
+            await self._listen(stop, ready)
+        finally:
+            await self._line.stop()
+            if self._lock >= 0:
+                os.close(self._lock)
+
+    async def _listen(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         server = await asyncio.start_unix_server(self._engine, sock=self._bound())
         sweeping = asyncio.create_task(self._sweep_for_ever())
         try:
@@ -164,31 +177,49 @@ class Agent:
             server.close()
             with suppress(OSError):
                 self.path.unlink()
-            sweeping.cancel()
-            for engine in list(self._engines):
-                engine.cancel()
-            await asyncio.gather(sweeping, *self._engines, return_exceptions=True)
-            await self._line.stop()
+            # What is in hand, too: the line is about to end, and engines send again what was not answered.
+            tasks = [sweeping, *self._engines, *self._carrying]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _open(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.tallies.mkdir(exist_ok=True)
+            self._lock = self._locked()
             self.tallies.chmod(0o2770)
             if self._group is not None:
                 os.chown(self.tallies, -1, self._group)
         except OSError as error:
-            raise ConfigError(
-                f"cannot be made ({error.strerror}).", field="agent.socket", remedy="Name a folder that can be written."
-            ) from error
+            raise self._impossible(error) from error
+
+    def _locked(self) -> int:
+        """Two agents that start at once find no other that listens: which one serves is decided before."""
+        lock = os.open(self.tallies, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ConfigError("is served by another agent.", field="agent.socket", remedy="Stop that one.") from None
+        return lock
+
+    @staticmethod
+    def _impossible(error: OSError) -> ConfigError:
+        return ConfigError(
+            f"cannot be made ({error.strerror or error}).",
+            field="agent.socket",
+            remedy="Name a short path in a folder of this user's that can be written.",
+        )
 
     def _bound(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            if self.path.exists():
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                    if probe.connect_ex(str(self.path)) == 0:
-                        raise ConfigError("is served by another agent.", field="agent.socket", remedy="Stop that one.")
+            if os.path.lexists(self.path):
+                if not stat.S_ISSOCK(self.path.lstat().st_mode):
+                    raise ConfigError(
+                        "is there, and is no socket.", field="agent.socket", remedy="Name a path for a socket."
+                    )
                 self.path.unlink()
             before = os.umask(0o117)  # from the first moment: 0660
             try:
@@ -199,9 +230,7 @@ class Agent:
                 os.chown(self.path, -1, self._group)
         except OSError as error:
             listener.close()
-            raise ConfigError(
-                f"cannot be made ({error.strerror}).", field="agent.socket", remedy="Name a folder that can be written."
-            ) from error
+            raise self._impossible(error) from error
         except ConfigError:
             listener.close()
             raise
@@ -210,6 +239,9 @@ class Agent:
     async def _engine(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._stopping:
+            writer.close()
+            return
         self._engines.add(task)
         self.counts.connections += 1
         self.counts.engines += 1
@@ -225,8 +257,11 @@ class Agent:
                 await writer.drain()
                 return
             await self._serve(str(hello["node"]), str(hello["incarnation"]), reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, ValueError, KeyError, TypeError):
+        except (ConnectionError, asyncio.IncompleteReadError, ValueError, KeyError, TypeError, RecursionError):
             pass  # the engine has gone, or sent what no engine sends: it may connect again
+        except asyncio.CancelledError:
+            if not self._stopping:  # else it ends as it should, and asyncio's streams would log a traceback
+                raise
         finally:
             self._engines.discard(task)
             self.counts.engines -= 1
@@ -252,18 +287,19 @@ class Agent:
                 await slots.acquire()
                 home = str(run["home"])
                 task = asyncio.create_task(self._carry(engine, run, lanes.get(home), writer, slots))
+                self._carrying.add(task)
+                task.add_done_callback(self._carrying.discard)
                 lanes[home] = task
                 task.add_done_callback(partial(_no_longer, lanes, home))
         finally:
             # What is in hand goes on when the engine has gone, and its end is not declared before that is safe.
-            if self._stopping:
-                for lane in lanes.values():
-                    lane.cancel()
-            if lanes:
-                await asyncio.wait(lanes.values())
-            self._serving[who] -= 1
-            if not self._serving[who]:
-                del self._serving[who]
+            try:
+                if lanes:
+                    await asyncio.wait(lanes.values())
+            finally:
+                self._serving[who] -= 1
+                if not self._serving[who]:
+                    del self._serving[who]
             if not self._stopping:
                 await self._sweep()
 
@@ -291,8 +327,8 @@ class Agent:
             answer = {"ok": run["n"], "refused": refused} if refused else {"ok": run["n"]}
             if not writer.is_closing():
                 writer.write(frame(answer))
-        except (KeyError, TypeError, ValueError, BadInput):
-            writer.close()  # no engine sends this
+        except Exception:  # no engine sends this
+            writer.close()
         finally:
             slots.release()
 
@@ -335,29 +371,42 @@ class Agent:
 
     async def _sweep(self) -> None:
         """Declare where the lanes of killed engines should have ended."""
-        for path in sorted(self.tallies.glob(f"*/*/{TALLY}")):
-            # Engines write here: a link of theirs must not lead the agent anywhere else.
-            if path.parent.resolve().parent.parent != self.tallies.resolve() or path.is_symlink():
-                continue
-            lock = take(path)
-            if lock is None:
-                continue
+        paths: list[Path] = []
+        with suppress(FileNotFoundError):  # an engine has just removed its own: at the next sweep
+            paths = sorted(self.tallies.glob(f"*/*/{TALLY}"))
+        for path in paths:
             try:
-                head = read_head(path)
-                if head is not None and (head.node, head.incarnation) in self._serving:
-                    continue
-                if head is not None and head.same_boot:
-                    for tail in tails(head, (end for end in read_ends(path) if not end.is_settled)):
-                        async with self._homes.setdefault(tail.home, asyncio.Lock()):
-                            await self._deliver(tail.home, Packed(tail.record, tail.first, tail.last))
-                        self.counts.declared += 1
-                elif head is not None:
-                    log.warning("the host went down under %s: what it had not sent is unknown", head.node)
-                shutil.rmtree(path.parent, ignore_errors=True)
-            except OSError as error:
-                log.warning("a tally cannot be read (%s)", error.strerror)
-            finally:
-                os.close(lock)
+                await self._declare(path)
+            except Exception as error:  # engines write here: what one has left must not keep others from being served
+                if path not in self._unreadable:
+                    self._unreadable.add(path)
+                    log.warning("a tally cannot be read, what was lost with it stays so (%s)", type(error).__name__)
+        self._unreadable.intersection_update(paths)
+
+    def _is_inside(self, path: Path) -> bool:
+        """Engines write here: a link of theirs must not lead the agent anywhere else."""
+        return path.parent.resolve().parent.parent == self.tallies.resolve() and not path.is_symlink()
+
+    async def _declare(self, path: Path) -> None:
+        if not self._is_inside(path):
+            return
+        lock = take(path)
+        if lock is None:
+            return
+        try:
+            head = read_head(path)
+            if head is not None and (head.node, head.incarnation) in self._serving:
+                return
+            if head is not None and head.same_boot:
+                for tail in tails(head, (end for end in read_ends(path) if not end.is_settled)):
+                    async with self._homes.setdefault(tail.home, asyncio.Lock()):
+                        await self._deliver(tail.home, Packed(tail.record, tail.first, tail.last))
+                    self.counts.declared += 1
+            elif head is not None:
+                log.warning("the host went down under %s: what it had not sent is unknown", head.node)
+            shutil.rmtree(path.parent, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 class _Engine:

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from operator import is_
+from operator import is_, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,16 @@ from .telling import Teller
 WIRE_VERSION = 2
 WINDOW = 32
 """Runs that may be unanswered. The rest waits in the buffer, which is bounded."""
+LARGEST_RUN = 1024 * 1024
+"""Bytes of a run. What is larger goes in several; a call that is larger alone is refused: no record would hold it."""
 AWAKE_S = 1.0
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 
 Call = tuple[int, str, str, Any, str, str, str, str, Any, dict[str, Any] | None]
 """One accepted call: time in ns, its name, key, identity, store, tier, owner, request id, tokens, other arguments."""
+
+_KEY, _REQUEST = itemgetter(2), itemgetter(7)
 
 log = logging.getLogger("kvtrail.producers")
 
@@ -109,7 +113,9 @@ class AgentLink:
         self._teller = Teller()
         self._deadline: float | None = None
         self._drained = False
-        self._starting = threading.Lock()
+        # Re-entrant, since a signal handler may publish while the thread is being started.
+        self._starting = threading.RLock()
+        self._has_begun = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -120,11 +126,13 @@ class AgentLink:
         if self.is_started:
             return
         with self._starting:
-            if not self.is_started:
+            if not self._has_begun:
+                self._has_begun = True
                 try:
                     self._thread.start()
                     self.is_started = True
                 except RuntimeError:  # the system gives no more threads: the next event tries again
+                    self._has_begun = False
                     self._buffer.alarm = 1
 
     def lag_s(self) -> float:
@@ -286,13 +294,18 @@ class AgentLink:
     def _send(self, lane: _Lane, calls: list[Call]) -> None:
         self._number += 1
         first = lane.given + 1
+        data = b""
         try:
-            data = self._encode(lane.home, first, calls)
+            if _texts(calls) <= LARGEST_RUN:
+                data = self._encode(lane.home, first, calls)
         except Exception:  # whatever a caller put there: each alone
             things = [self._writable(lane.home, call) for call in calls]
             if all(map(is_, things, calls)):
                 raise
             lane.pending.extendleft(reversed(things))
+            return
+        if not data or len(data) > LARGEST_RUN:
+            self._send_less(lane, calls)
             return
         lane.hole = False
         lane.given += len(calls)
@@ -300,6 +313,13 @@ class AgentLink:
         lane.flying.append(run)
         if self._socket is not None:
             self._out += data
+
+    def _send_less(self, lane: _Lane, calls: list[Call]) -> None:
+        """They are too large for one run: half of them, or what stands for a call that is too large alone."""
+        half = len(calls) // 2
+        lane.pending.extendleft(reversed(calls[half:] if half else [self._turned_down(lane.home, calls[0], "size")]))
+        if half:
+            self._send(lane, calls[:half])
 
     def _encode(self, home: str, first: int, calls: list[Call]) -> bytes:
         times, names, keys, identities, stores, tiers, owners, requests, tokens, fields = zip(*calls, strict=True)
@@ -332,17 +352,20 @@ class AgentLink:
         return kept[1]
 
     def _writable(self, home: str, call: Call) -> Call | int:
-        """The call, or what keeps its number: for what happened to an entry nothing, so that it is missed."""
+        """The call, or what keeps its number."""
         try:
             self._encode(home, 1, [call])
         except Exception:
-            field = f"{call[1]}.arguments"
-            self._buffer.refuse(field)
-            if call[1] in CACHE_CALLS:
-                self._buffer.staged -= 1
-                return 1
-            return _heartbeat(home, f"refused: {field}", call[0])
+            return self._turned_down(home, call, "arguments")
         return call
+
+    def _turned_down(self, home: str, call: Call, field: str) -> Call | int:
+        """What keeps a refused call's number: for what happened to an entry nothing, so that it is missed."""
+        self._buffer.refuse(f"{call[1]}.{field}")
+        if call[1] in CACHE_CALLS:
+            self._buffer.staged -= 1
+            return 1
+        return _heartbeat(home, f"refused: {call[1]}.{field}", call[0])
 
     def _connect(self, now: float) -> None:
         if self._socket is not None or now < self._retry_at or not (self._runs or self._out):
@@ -428,6 +451,14 @@ class AgentLink:
         if link is not None:
             link.close()
         self._out = bytearray()
+
+
+def _texts(calls: list[Call]) -> int:
+    """How many characters these calls have at least; 0 where one has none to count."""
+    try:
+        return sum(map(len, map(_KEY, calls))) + sum(map(len, map(_REQUEST, calls)))
+    except TypeError:
+        return 0
 
 
 def _column(values: tuple[Any, ...]) -> Any:

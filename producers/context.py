@@ -138,7 +138,8 @@ class ContextPublisher:
         self._drained = True
         self._patience_s = self._close_s
         self._stopping: threading.Event = threading.Event()
-        self._starting = threading.Lock()
+        # Re-entrant, since a signal handler may publish while the thread is being started.
+        self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
@@ -147,9 +148,12 @@ class ContextPublisher:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None and not self._closed:
-                thread = threading.Thread(target=self._run, name="kvtrail-context", daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = threading.Thread(target=self._run, name="kvtrail-context", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:
+                    self._thread = None
+                    raise
                 close_with_worker(self)
 
     def _encode(self, context: RequestContext) -> tuple[str, bytes] | None:

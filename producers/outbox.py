@@ -37,7 +37,8 @@ class Outbox(Generic[T]):
         self._queue: deque[T] = deque()
         self._next: tuple[str, bytes] | None = None
         self._taken: list[tuple[str, bytes]] = []
-        self._lock = threading.Lock()
+        # Re-entrant, since a signal handler may publish in the middle of a call of the same thread.
+        self._lock = threading.RLock()
         self._bell: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failing = False

@@ -161,7 +161,9 @@ class LifecyclePublisher(LifecycleCalls):
         self._put: Callable[[Item], None] = self._buffer.put
         self._drained = True
         self._sender: Sender | None = None
-        self._starting = threading.Lock()
+        # Re-entrant, since a signal handler may publish while the sender is being started.
+        self._starting = threading.RLock()
+        self._is_starting = False
         if start:
             self._sender = Sender(self.node, incarnation, self._buffer, self._line, self.config)
             close_with_worker(self)
@@ -192,12 +194,17 @@ class LifecyclePublisher(LifecycleCalls):
     def _start(self) -> bool:
         """The sender of a forked child, at its first event."""
         with self._starting:
+            if self._is_starting:
+                return False
             if self._sender is None:
+                self._is_starting = True
                 try:
                     self._sender = Sender(self.node, self._incarnation, self._buffer, self._line, self.config)
                 except RuntimeError:  # the system gives no more threads: the next event tries again
                     self._buffer.alarm = 1
                     return False
+                finally:
+                    self._is_starting = False
                 close_with_worker(self)
         return True
 

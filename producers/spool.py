@@ -145,23 +145,38 @@ class Spool:
         for path in sorted(self._node_folder.iterdir()):
             if path == self._own.path:
                 continue
-            lock = take(path / TALLY)
-            if lock is None:
+            try:
+                folder = self._taken(path)
+            except OSError as error:
+                log.warning("what is in %s cannot be taken over: %s", path, error.strerror)
                 continue
-            folder = Folder(path, lock)
-            head = read_head(path / TALLY)
-            if head is not None and not head.same_boot:
-                self.unknown.append(head)
-            for file in folder.segments.files():
-                for frame, _ in folder.segments.read(file):
-                    self._count(frame.home, 1)
-            self.bytes += folder.segments.size
-            earlier.append(folder)
+            if folder is not None:
+                earlier.append(folder)
         for folder in earlier:
             for frame in folder.tails():
                 folder.ending.add(frame.home)
                 self._count(frame.home, 1)
         self._folders[:0] = earlier
+
+    def _taken(self, path: Path) -> Folder | None:
+        """The folder of a process that is gone, counted; None: another's. Raises `OSError`; nothing is taken then."""
+        lock = take(path / TALLY)
+        if lock is None:
+            return None
+        folder = Folder(path, lock)
+        try:
+            head = read_head(path / TALLY)
+            size = folder.segments.size
+            homes = [frame.home for file in folder.segments.files() for frame, _ in folder.segments.read(file)]
+        except OSError:
+            folder.release()
+            raise
+        if head is not None and not head.same_boot:
+            self.unknown.append(head)
+        for home in homes:
+            self._count(home, 1)
+        self.bytes += size
+        return folder
 
     def append(self, frame: Frame) -> None:
         """Keep one record. Raises `SpoolFull`; the record is not there then."""

@@ -1,0 +1,206 @@
+"""What a host does to an agent and its engines: huge calls, odd paths, two agents, a stop in the middle of work."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvtrail.producers.agent import Agent
+from kvtrail.producers.agent_client import AgentPublisher
+from kvtrail.producers.memory import MemoryTransport
+from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.producers.spool import Spool
+from kvtrail.producers.tally import TALLY, Tally, folder_name
+from kvtrail.producers.transport import TransportError
+from kvtrail.schemas.config import PublisherConfig
+from kvtrail.schemas.errors import ConfigError
+
+from .agents import Running
+from .reading import TENANT, decode, events, gaps, runs, until
+
+
+def hit(publisher: AgentPublisher | LifecyclePublisher, **arguments: Any) -> None:
+    fields: dict[str, Any] = {"key": "k", "identity": TENANT, "store": "kv", "tier": "gpu"}
+    publisher.hit(**(fields | arguments))
+
+
+def sequence(memory: MemoryTransport) -> list[int]:
+    return [event.seq for event in events(decode(record for _, record in memory.records)) if event.type != "check"]
+
+
+@pytest.mark.parametrize(
+    ("huge", "count", "field"),
+    [
+        ({"request_id": "r" * 1_000_000}, 40, "hit.request_id"),
+        ({"key": "k" * 20_000_000}, 2, "hit.size"),
+        ({"place": "p" * 20_000_000}, 2, "hit.size"),
+        ({"place": "ä" * 100_000}, 40, "hit.place"),
+    ],
+)
+def test_calls_too_large_for_any_record_hold_nothing_up(
+    tmp_path: Path, huge: dict[str, str], count: int, field: str
+) -> None:
+    with Running(tmp_path / "agent.sock", memory := MemoryTransport()) as running:
+        with AgentPublisher("gpu-1", running.path, linger_s=0.05) as publisher:
+            hit(publisher)
+            for _ in range(count):
+                hit(publisher, **huge)
+            publisher.request_end("e" * 2_000_000)
+            hit(publisher)
+            assert publisher.flush(30)
+            refused = dict(publisher.stats().refused)
+            assert refused.pop(field) == count
+            assert [name.partition(".")[0] for name in refused] == ["request_end"]
+        assert sequence(memory) == [1, 2, count + 4]
+
+
+def test_two_agents_that_start_at_once_do_not_take_each_others_socket(tmp_path: Path) -> None:
+    first, second = (Agent(tmp_path / "agent.sock", MemoryTransport()) for _ in range(2))
+    first._open()
+    listener = first._bound()  # and listens to nobody yet
+    try:
+        with pytest.raises(ConfigError, match="another agent"):
+            second._open()
+        assert (tmp_path / "agent.sock").is_socket()
+    finally:
+        listener.close()
+        os.close(first._lock)
+
+
+def test_the_second_agent_on_a_socket_ends_its_own_line(tmp_path: Path) -> None:
+    class Watched(MemoryTransport):
+        stopped = False
+
+        async def stop(self) -> None:
+            self.stopped = True
+
+    line = Watched()
+    with Running(tmp_path / "agent.sock", MemoryTransport()), pytest.raises(ConfigError, match="another agent"):
+        asyncio.run(Agent(tmp_path / "agent.sock", line).run(asyncio.Event()))
+    assert line.stopped
+
+
+def test_a_socket_that_a_killed_agent_has_left_is_taken_over(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "agent.sock"))
+    memory = MemoryTransport()
+    with Running(tmp_path / "agent.sock", memory) as running, AgentPublisher("gpu-1", running.path) as publisher:
+        hit(publisher)
+        assert publisher.flush(30)
+
+
+def test_a_file_where_the_socket_should_be_stays_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "kvtrail.toml").write_text("precious")
+    with pytest.raises(ConfigError, match="no socket"):
+        asyncio.run(Agent(tmp_path / "kvtrail.toml", MemoryTransport()).run(asyncio.Event()))
+    assert (tmp_path / "kvtrail.toml").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["s" * 120, "file/agent.sock", "folder"])
+def test_a_path_that_cannot_be_a_socket_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=r"agent\.socket: ") as caught:
+        asyncio.run(Agent(tmp_path / name, MemoryTransport()).run(asyncio.Event()))
+    assert "None" not in str(caught.value)
+
+
+def test_an_engine_without_a_way_to_its_agent_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    publisher = AgentPublisher("gpu-1", tmp_path / "file" / ("s" * 120), linger_s=0.0)
+    hit(publisher)
+    until(lambda: publisher.stats().failures > 0, "it has tried")
+    assert not publisher.close(0.1) and publisher.stats().lost == 2
+
+
+def test_a_stop_leaves_nothing_at_work_behind_its_line_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stuck(MemoryTransport):
+        carried = -1
+
+        async def send(self, home: str, record: bytes, first: int, last: int) -> None:
+            raise TransportError("takes nothing.")
+
+        async def stop(self) -> None:
+            others = [repr(task) for task in asyncio.all_tasks() if not task.done()]
+            self.carried = sum("_carry" in each for each in others)
+
+    stuck, memory = Stuck(), MemoryTransport()
+    running = Running(tmp_path / "agent.sock", stuck)
+    publisher = AgentPublisher("gpu-1", running.path, linger_s=0.0, envelope_events=1)
+    for number in range(10):
+        hit(publisher, request_id=str(number))
+        hit(publisher, owner="gpu-2", request_id=str(number))
+    until(lambda: len(running.agent._carrying) >= 10, "several runs of each lane are in hand")
+    running.stop()
+    assert stuck.carried == 0 and "asyncio" not in {record.name for record in caplog.records}
+    with Running(tmp_path / "agent.sock", memory):
+        assert publisher.close(30) and publisher.stats().lost == 0
+    batches = decode(record for _, record in memory.records)
+    for owner, count in (("gpu-1", 11), ("gpu-2", 10)):
+        lane = [event.seq for event in events(batches) if event.home == f"n:{owner}"]
+        assert lane == list(range(1, count + 1))
+
+
+def test_what_one_engine_has_left_keeps_no_other_from_being_served_or_declared(tmp_path: Path) -> None:
+    tallies = tmp_path / "agent.sock.tallies"
+    odd = tallies / folder_name("gpu-0")
+    (odd / "1" / TALLY).mkdir(parents=True)
+    (odd / "2").mkdir()
+    (odd / "2" / TALLY).write_bytes(bytes(8 * 8192) + b'{"node":"gpu-0"}\n')
+    (odd / "3").symlink_to("3")
+    killed = tallies / folder_name("gpu-1") / "1"
+    killed.mkdir(parents=True)
+    tally = Tally(killed / TALLY, "gpu-1", "1")
+    tally.count("n:gpu-1")
+    tally.close()
+    with Running(tmp_path / "agent.sock", memory := MemoryTransport()) as running:
+        until(lambda: not killed.exists(), "its end is declared")
+        assert running.agent.counts.declared == 1
+        with AgentPublisher("gpu-2", running.path) as publisher:
+            hit(publisher)
+            assert publisher.flush(30)
+    lanes = runs(decode(record for _, record in memory.records))
+    assert lanes["1", "n:gpu-1"] == [(2, 2)]
+
+
+def test_what_cannot_be_taken_over_waits_where_it_is_and_nothing_waits_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = tmp_path / folder_name("gpu-1")
+    (node / "0001" / TALLY).mkdir(parents=True)
+    (node / "stray").write_text("")
+    down = MemoryTransport(down=True)
+    config = PublisherConfig(spool_directory=tmp_path, spool_after_s=0.01, linger_s=0.0)
+    first = LifecyclePublisher("gpu-1", down, config)
+    hit(first)
+    assert first.close()
+    with LifecyclePublisher("gpu-1", memory := MemoryTransport(), config) as second:
+        hit(second)
+        assert second.flush(30)
+        until(lambda: len(memory.records) == 2, "the earlier process's record is sent, too")
+    assert {gaps(lane) for lane in runs(decode(record for _, record in memory.records)).values()} == {0}
+    assert "0001 cannot be taken over" in caplog.text
+    assert (node / "0001" / TALLY).is_dir()
+
+
+def test_a_spool_gives_back_the_lock_of_what_it_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = Spool(tmp_path, "gpu-1", "0001", max_bytes=1 << 20)
+    left.tally.count("n:gpu-1")
+    left.abandon()
+    spool = Spool(tmp_path, "gpu-1", "0002", max_bytes=1 << 20)
+
+    def broken(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kvtrail.producers.spool.read_head", broken)
+        spool.adopt()
+    assert spool.records == 0
+    spool.adopt()
+    assert spool.records == 1, "the end of the lane, to be declared"
+    spool.abandon()
