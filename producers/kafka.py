@@ -40,11 +40,19 @@ _NEVER_TAKEN = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLarg
 
 
 class _Link:
-    """One producer, and the signal that it is given up: aiokafka leaves the futures of a stopped one pending."""
+    """One producer, and what it has not acknowledged: aiokafka leaves the futures of a stopped one pending."""
 
     def __init__(self, producer: Any) -> None:
         self.producer = producer
-        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.flying: set[asyncio.Future[Any]] = set()
+        self.is_broken = False
+
+    def give_up(self) -> None:
+        """Whoever waits for an answer has one: that there will be none."""
+        self.is_broken = True
+        for future in self.flying:
+            if not future.done():
+                future.set_exception(_unanswered("replaced"))
 
 
 class KafkaTransport:
@@ -84,21 +92,16 @@ class KafkaTransport:
     async def send(self, home: str, record: bytes, first: int, last: int) -> None:
         """Deliver one record; returns when all in-sync replicas have it. Raises as the protocol says."""
         link = await self._connected()
+        future: asyncio.Future[Any] | None = None
         try:
-            future: asyncio.Future[Any] = await _within(
-                self._request_timeout_s, link.producer.send(self.topic, value=record, key=home.encode())
-            )
-            done, _ = await asyncio.wait(
-                {future, link.broken}, timeout=self._ack_timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if future not in done:
-                raise TransportError(
-                    "did not acknowledge in time.",
-                    reason="replaced" if link.broken in done else "ack_timeout",
-                    field="kafka",
-                    remedy="Is the broker up?",
-                )
-            future.result()
+            # One time limit for both waits, and no task for either: each step of the loop is the engine's time.
+            async with asyncio.timeout(self._request_timeout_s) as limit:
+                future = await link.producer.send(self.topic, value=record, key=home.encode())
+                if link.is_broken:
+                    raise _unanswered("replaced")
+                link.flying.add(future)
+                limit.reschedule(asyncio.get_running_loop().time() + self._ack_timeout_s)
+                await future
         except asyncio.CancelledError:
             raise
         except _NEVER_TAKEN as error:
@@ -110,7 +113,11 @@ class KafkaTransport:
             ) from error
         except Exception as error:
             self._give_up(link)
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise (_unanswered("ack_timeout") if future is not None else _unanswering()) from None
             raise _as_transport_error(error) from error
+        finally:
+            link.flying.discard(future)
 
     async def stop(self) -> None:
         """Close the connections."""
@@ -169,8 +176,8 @@ class KafkaTransport:
         """Let a producer go: whoever waits on it tries again, with the next one."""
         if self._link is link:
             self._link = None
-        if not link.broken.done():
-            link.broken.set_result(None)
+        if not link.is_broken:
+            link.give_up()
             self._close(link.producer)
 
     def _close(self, producer: Any) -> None:
@@ -195,7 +202,15 @@ async def _within(seconds: float, work: Awaitable[T]) -> T:
     try:
         return await asyncio.wait_for(work, seconds)
     except TimeoutError:
-        raise TransportError("did not answer.", reason="timeout", field="kafka", remedy="Is the broker up?") from None
+        raise _unanswering() from None
+
+
+def _unanswering() -> TransportError:
+    return TransportError("did not answer.", reason="timeout", field="kafka", remedy="Is the broker up?")
+
+
+def _unanswered(reason: str) -> TransportError:
+    return TransportError("did not acknowledge in time.", reason=reason, field="kafka", remedy="Is the broker up?")
 
 
 def _as_transport_error(error: Exception) -> TransportError:

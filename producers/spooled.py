@@ -44,6 +44,7 @@ class SpooledTransport:
         """Records that the other end has acknowledged."""
         self.failures = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._patiences: set[asyncio.Timeout] = set()
         self._oldest_s: float | None = None
 
     def lag_s(self) -> float:
@@ -74,6 +75,9 @@ class SpooledTransport:
         """Everything goes to the spool from now on: there is no time left to wait for the other end."""
         self._stalled = True
         self._hurry.set()
+        for patience in self._patiences:
+            if not patience.expired():
+                patience.reschedule(0)
 
     async def settle(self, timeout_s: float) -> None:
         """Try once more if the last attempt failed, and wait until the spool is empty for as long as all goes well."""
@@ -106,30 +110,27 @@ class SpooledTransport:
             self.spool.close()
 
     async def _direct(self, home: str, record: bytes, first: int, last: int) -> bool:
-        sending = asyncio.create_task(self._first_attempt(home, record, first, last))
-        hurried = asyncio.create_task(self._hurry.wait())
+        patience = asyncio.timeout(0 if self._hurry.is_set() else self._patience_s)
+        self._patiences.add(patience)
         try:
-            await asyncio.wait({sending, hurried}, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-                self._went_well()
-                return True
-            error: Exception = TransportError("did not answer in time.", reason="slow", field="transport")
+            async with patience:
+                await self._started.wait()
+                await self._inner.send(home, record, first, last)
         except RecordRejected:
             raise
         except Exception as caught:
             error = caught
+            if isinstance(caught, TimeoutError) and patience.expired():
+                error = TransportError("did not answer in time.", reason="slow", field="transport")
+        else:
+            self._went_well()
+            return True
         finally:
-            hurried.cancel()
-            sending.cancel()
+            self._patiences.discard(patience)
         self._stalled = True
         if not self._hurry.is_set():
             self._went_wrong(error)
         return False
-
-    async def _first_attempt(self, home: str, record: bytes, first: int, last: int) -> None:
-        await self._started.wait()
-        await self._inner.send(home, record, first, last)
 
     async def _drain(self) -> None:
         await self._until_it_works(self._inner.start)

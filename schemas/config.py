@@ -113,7 +113,7 @@ class PublisherConfig(Section):
     empty: in memory only."""
 
     max_events: int = Field(100_000, ge=1)
-    envelope_events: int = Field(1024, ge=1, le=4096)
+    envelope_events: int = Field(2048, ge=1, le=4096)
     envelope_bytes: int = Field(256 * 1024, ge=1024)
     linger_s: float = Field(0.2, ge=0, le=10)
     close_s: float = Field(5.0, ge=0)

@@ -75,7 +75,7 @@ def test_one_bad_value_among_many_that_are_alike_stops_a_run(fault: str, at: int
     fields: list[Any] = list(items[at])
     for place, value in BAD[fault].items():
         fields[place] = value
-    items[at] = tuple(fields)  # type: ignore[assignment]  # that is the point
+    items[at] = tuple(fields)
     with pytest.raises((Unpackable, ValueError, TypeError)):
         written(items)
 
