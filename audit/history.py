@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..schemas.dimensions import MatchMode
 from ..schemas.events import Create, Event, Hit, Invalidate, NodeStart, Resolve
-from ..schemas.findings import Finding, Party
+from ..schemas.findings import Finding, Party, precedence
 from .causes import GAP_CAUSES
 from .comparing import Compared, Coverage, compare, coverage
 from .incidents import Incident, fold_incidents
@@ -80,7 +80,7 @@ def latest_revisions(findings: Iterable[Finding]) -> list[Finding]:
     last: dict[str, Finding] = {}
     for finding in findings:
         known = last.get(finding.id)
-        if known is None or finding.revision >= known.revision:
+        if known is None or precedence(finding) > precedence(known):
             last[finding.id] = finding
     return list(last.values())
 

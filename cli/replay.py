@@ -15,6 +15,7 @@ from ..audit.document import finding_document
 from ..audit.listing import render_findings
 from ..schemas.findings import Finding
 from ..store.client import connect
+from ..streams.history import LoggedHistory
 from ..streams.rejudging import Change, Outcome, Span, rejudge
 from .local.running import current_config
 from .screen import colourful
@@ -31,13 +32,21 @@ _TITLES = {
 @click.option("--from", "from_", required=True, metavar="T", help="2026-11-29T12:00Z, or how long ago: 90s, 1h, 7d.")
 @click.option("--to", default="0s", metavar="T", help="The same; now, if left out.")
 @click.option("--rules", "causes", multiple=True, metavar="CAUSE", help="Only findings of this cause; repeatable.")
+@click.option(
+    "--source",
+    type=click.Choice(["clickhouse", "kafka"]),
+    default="clickhouse",
+    show_default=True,
+    help="Whose records are judged: what the sink stored, or what the broker still has.",
+)
 @click.option("--warm-up", default="", metavar="7d", help="Judge only so much history before it, instead of all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def replay(from_: str, to: str, causes: tuple[str, ...], warm_up: str, as_json: bool) -> None:
+def replay(from_: str, to: str, causes: tuple[str, ...], source: str, warm_up: str, as_json: bool) -> None:
     """Judge stored history again with today's rules, and show what is new, gone or changed.
 
-    Reads the exact bytes that the sink stored, in the order of the log, and writes nothing anywhere. Events between
-    the two times are compared; the history before is judged too, so that entries are known.
+    Reads exact bytes in the order of the log, as the sink stored them or as Kafka still has them, compares with the
+    findings in ClickHouse, and writes nothing anywhere. Events between the two times are compared; the history before
+    is judged too, so that entries are known.
 
     Exit status: 0 nothing differs, 1 something does, 2 an error.
     """
@@ -52,7 +61,11 @@ def replay(from_: str, to: str, causes: tuple[str, ...], warm_up: str, as_json: 
     config = current_config()
     wanted = frozenset(known_cause(cause, "rules") for cause in causes)
     with connect(config.clickhouse) as client:
-        outcome = rejudge(client, config, span, causes=wanted)
+        if source == "kafka":
+            with LoggedHistory(config.kafka) as log:
+                outcome = rejudge(client, config, span, causes=wanted, history=log)
+        else:
+            outcome = rejudge(client, config, span, causes=wanted)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(_document(outcome)), indent=2))
     else:
@@ -89,6 +102,10 @@ def _print(outcome: Outcome) -> None:
         f"{outcome.records} records judged again: {outcome.same} findings the same, "
         + ", ".join(f"{sum(change.kind == kind for change in outcome.changes)} {kind}" for kind in _TITLES)
     )
+    for one in outcome.left_out:
+        click.echo(f"not compared: {', '.join(one.causes)}: {one.reason}")
+    if not outcome.whole:
+        click.echo("History was not judged from its first record on: hits on what was created before are unattributed.")
 
 
 def _difference(change: Change, field: str) -> str:
@@ -107,6 +124,8 @@ def _document(outcome: Outcome) -> dict[str, object]:
         "records": outcome.records,
         "events": outcome.events,
         "same": outcome.same,
+        "left_out": [{"causes": list(one.causes), "reason": one.reason} for one in outcome.left_out],
+        "whole": outcome.whole,
         "changes": [
             {"kind": change.kind, "id": change.finding.id, "fields": list(change.fields),
              "stored": side(change.stored), "judged": side(change.judged)}

@@ -82,6 +82,12 @@ def cause_id(deployment: str, store: str, cause: str, dimension: str) -> str:
     return hashlib.sha256("\n".join(("cause", deployment, store, cause, dimension)).encode()).hexdigest()[:32]
 
 
+def precedence(finding: Finding) -> tuple[int, int, tuple[int, ...]]:
+    """Of the revisions of one finding the one with the greatest is current: the highest number, then the earliest
+    event, then the least text. The store's order (`store/finding_queries.py:NEWEST`) is the same."""
+    return finding.revision, -finding.event_time_us, tuple(-byte for byte in encode_finding(finding))
+
+
 def encode_finding(finding: Finding) -> bytes:
     """The finding as JSON, as it stands on `kvtrail.findings`."""
     return msgspec.json.encode(finding)

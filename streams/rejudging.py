@@ -1,12 +1,13 @@
-"""History judged again: the exact bytes that are stored, in the order of the log, by today's rules. Writes nothing.
+"""History judged again: exact bytes, in the order of the log, by today's rules. Writes nothing.
 
-The fold is the detector's own. What it finds is compared with what is stored, finding by finding, over events of a span
-of time; records before it are judged too, since a hit may be on an entry of long ago, and so are the records of one
-horizon behind it, since what arrives late can change a verdict until then.
+The fold is the detector's own, and the fleet worker's for what compares several homes. What they find is compared with
+what is stored, finding by finding, over events of a span of time; records before it are judged too, since a hit may be
+on an entry of long ago, and so are the records of one horizon behind it, since what arrives late can change a verdict
+until then.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -14,26 +15,20 @@ from msgspec import Struct
 from ..judging.factbook import FactBook
 from ..judging.judge import Judge
 from ..schemas.config import Config
-from ..schemas.errors import KvtrailError, StoreError
+from ..schemas.errors import KvtrailError
 from ..schemas.facts import Tick
-from ..schemas.findings import Finding
+from ..schemas.findings import Finding, precedence
 from ..schemas.reserved import is_own
-from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client
-from . import retention
+from . import refolding, retention
 from .fold import Fold, JudgingFailed
+from .history import History, StoredHistory
 from .records import Record
 
-NOT_COMPARED = frozenset({retention.CAUSE, "KEY_DRIFT", "PREFIX_PROBING", "COMPONENT_MISSING"})
-"""Causes that do not come from one partition's history alone."""
+NOT_COMPARED = frozenset({retention.CAUSE})
+"""Causes that do not come from history alone."""
 MOST_FINDINGS = 1_000_000
-
-
-class EvidenceAltered(StoreError):
-    """Stored bytes are not the bytes that were read from Kafka."""
-
-    code = "evidence_altered"
 
 
 class NotJudged(KvtrailError):
@@ -58,13 +53,23 @@ class Change(Struct, frozen=True, kw_only=True):
         return found
 
 
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """Causes that were asked for and are not compared."""
+
+    causes: tuple[str, ...]
+    reason: str
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What judging again came to. `same` counts open findings that agree."""
+    """What judging again came to. `same` counts open findings that agree. `whole`: history was there from the first
+    record on; otherwise what was created before it is not known."""
 
     changes: tuple[Change, ...]
     same: int
     records: int
     events: int
+    left_out: tuple[LeftOut, ...] = ()
+    whole: bool = True
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -78,36 +83,70 @@ class Span(Struct, frozen=True, kw_only=True):
 
 def rejudge(
     client: Client, config: Config, span: Span, *, causes: frozenset[str] = frozenset(),
-    tell: Callable[[int], None] = lambda records: None,
+    history: History | None = None, tell: Callable[[int], None] = lambda records: None,
 ) -> Outcome:  # fmt: skip
-    """Judge stored history again and compare. `causes`: only findings that name one of them on either side; `tell`
-    hears now and then how many records were judged. Raises `StoreError`, `EvidenceAltered` among them, `NotJudged`."""
+    """Judge history again, as it is stored or as `history` has it, and compare with the findings that are stored.
+    `causes`: only findings that name one of them on either side; `tell` hears now and then how many records were
+    judged. Raises `StoreError`, `EvidenceAltered` among them, `NotJudged`, and what `history` raises."""
+    history = StoredHistory(client) if history is None else history
     # Records stand in the order of their append, which may be long after their events: a spool, a backfill.
     [(_, first_us, last_us)] = queries.APPENDED_BETWEEN.run(client, since_us=span.from_us, until_us=span.to_us)
     since_us = first_us - span.warm_up_us if span.warm_up_us else queries.FAR_PAST_US
     until_us = max(last_us, span.to_us) + round((config.judging.horizon_s + config.judging.skew_s) * 1e6)
     book = FactBook()
-    for append_us, fact in queries.FACTS_APPENDED.run(client):
+    for append_us, fact in history.facts():
         if not isinstance(fact.body, Tick):
             book.add(fact, append_us)
+    whole = history.whole()
+    left_out = [one for one in _left_out(config, span, whole) if not causes or causes & set(one.causes)]
+    not_compared = {cause for one in left_out for cause in one.causes}
+    observe = bool(refolding.CAUSES - not_compared and (not causes or causes & refolding.CAUSES))
     judged: dict[str, Finding] = {}
     records = events = 0
-    for place in queries.EVIDENCE_PLACES.run(client, topic=LIFECYCLE, since_us=since_us, until_us=until_us):
-        judge = Judge(config.judging, config.deployment, book)
-        fold = Fold(judge, 0)
-        for page in _pages(client, place.partition, since_us, until_us):
-            for finding in _judged(fold, page):
-                if not is_own(finding):
-                    judged[finding.id] = finding
-            records += len(page)
-            tell(records)
-        events += sum(count for name, count in judge.counts.items() if name != "parts_left_out")
+
+    def note(findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            known = judged.get(finding.id)
+            if not is_own(finding) and (known is None or precedence(finding) > precedence(known)):
+                judged[finding.id] = finding
+
+    with refolding.Refold(config) as refold:
+        for partition in history.partitions(since_us, until_us):
+            judge = Judge(config.judging, config.deployment, book, observe=observe)
+            fold = Fold(judge, 0)
+            for page in history.pages(partition, since_us, until_us):
+                note(_judged(fold, page))
+                refold.keep(partition, fold.observed)
+                fold.observed.clear()
+                records += len(page)
+                tell(records)
+            events += sum(count for name, count in judge.counts.items() if name != "parts_left_out")
+        if observe:
+            note(refold.findings(min(until_us, time.time_ns() // 1000)))
     stored = queries.FINDINGS_CURRENT.run(
         client, since_us=span.from_us, until_us=span.to_us, status="", limit=MOST_FINDINGS
     )
     inside = {finding.id: finding for finding in judged.values() if span.from_us <= finding.event_time_us <= span.to_us}
-    changes, same = compare({finding.id: finding for finding in stored}, inside, causes)
-    return Outcome(changes=tuple(changes), same=same, records=records, events=events)
+    changes, same = compare({finding.id: finding for finding in stored}, inside, causes, not_compared)
+    return Outcome(
+        changes=tuple(changes), same=same, records=records, events=events, left_out=tuple(left_out),
+        whole=whole and not span.warm_up_us,
+    )  # fmt: skip
+
+
+def _left_out(config: Config, span: Span, whole: bool) -> Iterable[LeftOut]:
+    """What this history cannot say."""
+    yield LeftOut(causes=(*NOT_COMPARED,), reason="it comes of what the sink is configured to keep, not of the log")
+    if not config.fleet.enabled:
+        yield LeftOut(causes=(*sorted(refolding.CAUSES),), reason="fleet.enabled is false: nobody looks for them")
+    elif span.warm_up_us:
+        short = span.warm_up_us < config.fleet.request_s * 1e6
+        causes = refolding.CAUSES if short else refolding.OF_ALL_HISTORY
+        yield LeftOut(causes=(*sorted(causes),), reason="they need all of history, and --warm-up leaves out a part")
+    elif not whole:
+        yield LeftOut(
+            causes=(*sorted(refolding.OF_ALL_HISTORY),), reason="they need all of history, and its beginning is gone"
+        )
 
 
 def _judged(fold: Fold, page: list[Record]) -> list[Finding]:
@@ -122,31 +161,10 @@ def _judged(fold: Fold, page: list[Record]) -> list[Finding]:
         ) from failure.__cause__
 
 
-def _pages(client: Client, partition: int, since_us: int, until_us: int) -> Iterator[list[Record]]:
-    offset = 0
-    while True:
-        found = queries.EVIDENCE_PAGE.run(
-            client, topic=LIFECYCLE, partition=partition, from_offset=offset, since_us=since_us, until_us=until_us
-        )
-        if not found:
-            return
-        for one in found:
-            if hashlib.sha256(one.raw).hexdigest() != one.sha256:
-                raise EvidenceAltered(
-                    "the stored bytes are not those that were read from Kafka.",
-                    field=f"{LIFECYCLE}/{partition}/{one.offset}",
-                    remedy="Find out who wrote to the store; restore it from a backup before judging from it.",
-                )
-        yield [
-            Record(topic=LIFECYCLE, partition=partition, offset=one.offset, append_us=one.append_us, value=one.raw)
-            for one in found
-        ]
-        offset = found[-1].offset + 1
-
-
 def compare(
-    stored: Mapping[str, Finding], judged: Mapping[str, Finding], causes: frozenset[str] = frozenset()
-) -> tuple[list[Change], int]:
+    stored: Mapping[str, Finding], judged: Mapping[str, Finding], causes: frozenset[str] = frozenset(),
+    not_compared: Collection[str] = NOT_COMPARED,
+) -> tuple[list[Change], int]:  # fmt: skip
     """What differs, the loudest first, and how many open findings agree. Revisions are not compared: how often a
     finding was revised on its way depends on when things arrived."""
     changes: list[Change] = []
@@ -154,7 +172,7 @@ def compare(
     for finding_id in stored.keys() | judged.keys():
         before, now = _open(stored.get(finding_id)), _open(judged.get(finding_id))
         named = {one.cause for one in (before, now) if one is not None}
-        if not named or named & NOT_COMPARED or (causes and not named & causes):
+        if not named or named.intersection(not_compared) or (causes and not named & causes):
             continue
         if before is None:
             changes.append(Change(kind="new", stored=stored.get(finding_id), judged=now))

@@ -19,8 +19,9 @@ from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from kvtrail.simulator.run import Run
 from kvtrail.store import queries
 from kvtrail.store.client import connect
-from kvtrail.streams import rejudging
-from kvtrail.streams.rejudging import EvidenceAltered, compare
+from kvtrail.streams import history, rejudging
+from kvtrail.streams.history import EvidenceAltered
+from kvtrail.streams.rejudging import compare
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_judged, all_stored, config_of, read_topic, undisturbed, until
 
@@ -107,14 +108,15 @@ def test_a_record_that_cannot_be_judged_is_named(monkeypatch: pytest.MonkeyPatch
         return SimpleNamespace(run=lambda client, **named: rows)
 
     asked = SimpleNamespace(
-        FAR_PAST_US=0, APPENDED_BETWEEN=query([(1, 1, 1)]), FACTS_APPENDED=query([]), EVIDENCE_PAGE=query(page),
-        EVIDENCE_PLACES=query([SimpleNamespace(partition=3)]),
+        FAR_PAST_US=0, FAR_FUTURE_US=1, APPENDED_BETWEEN=query([(1, 1, 1)]), FACTS_APPENDED=query([]),
+        EVIDENCE_PAGE=query(page), EVIDENCE_PLACES=query([SimpleNamespace(partition=3, first_offset=0)]),
     )  # fmt: skip
 
     def defect(self: Judge, batch: object, append_us: int) -> list[Finding]:
         raise KeyError("a defect")
 
     monkeypatch.setattr(rejudging, "queries", asked)
+    monkeypatch.setattr(history, "queries", asked)
     monkeypatch.setattr(Judge, "batch", defect)
     with pytest.raises(rejudging.NotJudged, match="KeyError") as raised:
         rejudging.rejudge(None, Config(), rejudging.Span(from_us=0, to_us=1))  # type: ignore[arg-type]  # none is asked
@@ -135,7 +137,8 @@ def test_new_gone_and_changed_are_told_apart() -> None:
     assert same == 0
     assert [change.kind for change in compare(found, {first.id: retracted})[0]] == ["gone", "gone"]
     assert compare(found, {}, frozenset({"STREAM_GAP"})) == ([], 0)
-    assert compare({}, {first.id: having(first, cause="KEY_DRIFT")}) == ([], 0)
+    assert compare({}, {first.id: having(first, cause="RETENTION_TOO_SHORT")}) == ([], 0)
+    assert compare({}, {first.id: first}, not_compared={first.cause}) == ([], 0)
 
 
 def test_bad_lines_are_named_and_nothing_of_them_is_sent(tmp_path: Path) -> None:
