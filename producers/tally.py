@@ -142,13 +142,16 @@ class Tally:
         with self._lock:
             if self._descriptor < 0 or self._used + slots > most or time.monotonic() < self._retry_at:
                 return None
+            # Taken before it is named: a signal handler that counts while the line is written must not get it, too.
             at = self._used
+            self._used += slots
             try:
                 self._line({name: value if name == "home" else at for name, value in line.items()})
             except OSError:  # the disk is full, and no reason to lose more than the count
                 self._retry_at = time.monotonic() + _RETRY_S
+                if self._used == at + slots:
+                    self._used = at
                 return None
-            self._used += slots
             return at
 
     def _line(self, line: dict[str, str | int]) -> None:

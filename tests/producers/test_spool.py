@@ -373,6 +373,37 @@ def test_a_slot_is_noted_while_nobody_goes_through_them(tmp_path: Path) -> None:
     tally.count("n:gpu-1")
 
 
+def test_a_signal_handler_counts_in_a_slot_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes in the middle of its own thread's first count, where a slot is being named."""
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    real, comes_in = os.write, [1]
+
+    def write(descriptor: int, data: bytes) -> int:
+        if comes_in:
+            comes_in.pop()
+            tally.count("n:gpu-1")
+            tally.count("n:gpu-2")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    for _ in range(3):
+        tally.count("n:gpu-1")
+    assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 4, "n:gpu-2": 1}
+
+
+def test_a_line_that_finds_no_room_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    tally.count("n:gpu-1")
+    real = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+        tally.count("n:gpu-2")
+    assert tally.overflowed
+    monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: float("inf"))  # later
+    tally.count("n:gpu-3")
+    assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 1, "n:gpu-3": 1}
+
+
 def test_a_tally_torn_anywhere_says_what_it_can(tmp_path: Path) -> None:
     tally = Tally(tmp_path / "tally", "gpu-1", "0001")
     tally.count("n:gpu-1")
