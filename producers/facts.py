@@ -21,6 +21,7 @@ from ..schemas.epochs import require_epoch
 from ..schemas.errors import BrokerError
 from ..schemas.facts import EpochFact, Fact, FactBody, TemplateFact, decode_fact, encode_fact
 from ..schemas.topics import FACTS
+from .client_end import end
 from .kafka_client import connection
 
 TIMEOUT_S = 10.0
@@ -89,7 +90,7 @@ async def publish_facts_async(kafka: KafkaConfig, facts: Iterable[Fact], *, time
             remedy="Check that the broker is up and `kvtrail.facts` exists, then publish them again.",
         ) from error
     finally:
-        await _stop(producer)
+        await end(producer)  # nothing is left to flush, and after a failure nothing may be waited for
 
 
 def publish_facts(kafka: KafkaConfig, facts: Iterable[Fact], *, timeout_s: float = TIMEOUT_S) -> None:
@@ -112,12 +113,3 @@ def publish_facts(kafka: KafkaConfig, facts: Iterable[Fact], *, timeout_s: float
 def publish_fact(kafka: KafkaConfig, fact: Fact, *, timeout_s: float = TIMEOUT_S) -> None:
     """One fact; see `publish_facts`."""
     publish_facts(kafka, [fact], timeout_s=timeout_s)
-
-
-async def _stop(producer: AIOKafkaProducer) -> None:
-    """Nothing is left to flush after success, and nothing may be waited for after a failure."""
-    try:
-        async with asyncio.timeout(1.0):
-            await producer.stop()
-    except (KafkaError, OSError, TimeoutError):
-        pass

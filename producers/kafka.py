@@ -10,7 +10,6 @@ import importlib.util
 import os
 import socket
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from aiokafka import AIOKafkaProducer
@@ -25,6 +24,7 @@ from aiokafka.errors import (
 from ..schemas.config import KafkaConfig
 from ..schemas.errors import ConfigError
 from ..schemas.topics import LIFECYCLE
+from .client_end import end
 from .client_logs import quieten, unquieten
 from .kafka_client import connection
 from .transport import RecordRejected, TransportError
@@ -35,7 +35,6 @@ MAX_BATCH_BYTES = 256 * 1024
 REQUEST_TIMEOUT_S = 10.0
 ACK_TIMEOUT_S = 30.0
 """How long a record may go unacknowledged before its producer counts as stuck."""
-CLOSE_TIMEOUT_S = 1.0
 _NEVER_TAKEN = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError, CorruptRecordException)
 
 
@@ -181,21 +180,9 @@ class KafkaTransport:
             self._close(link.producer)
 
     def _close(self, producer: Any) -> None:
-        task = asyncio.create_task(_close(producer))
+        task = asyncio.create_task(end(producer))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-async def _close(producer: Any) -> None:
-    """Close a producer without its flush, which waits for ever on a broker that is gone."""
-    producer._closed = True  # says, to its finaliser too, that nobody has to stop it any more
-    task = producer._sender.sender_task  # not public, and stop() would flush before it cancels this
-    if task is not None:
-        task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
-    with suppress(Exception):
-        await _within(CLOSE_TIMEOUT_S, producer.client.close())
 
 
 async def _within(seconds: float, work: Awaitable[T]) -> T:

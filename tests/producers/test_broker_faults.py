@@ -1,9 +1,11 @@
 """A real broker that dies under load, and one that was never there."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from kvtrail.cli.local.ports import free_ports
 from kvtrail.producers.agent_client import AgentPublisher
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.publisher import LifecyclePublisher
+from kvtrail.producers.transport import TransportError
 from kvtrail.schemas.config import KafkaConfig, PublisherConfig
 from kvtrail.streams.topics import ensure_topics
 
@@ -124,3 +127,55 @@ def test_an_agent_holds_what_a_broker_does_not_take(own: KafkaBroker, tmp_path: 
         assert publisher.close(60) and publisher.stats().lost == 0
         until(lambda: line.spool.records == 0, "the spool is emptied", 60)
     complete(own.config, {"gpu-1": load.made + 1})
+
+
+def test_a_producer_that_is_replaced_leaves_nothing_at_work(own: KafkaBroker) -> None:
+    async def work() -> None:
+        transport = KafkaTransport(own.config, ack_timeout_s=0.5, request_timeout_s=1)
+        await transport.send("n:gpu-1", b"{}", 1, 1)
+        os.kill(own.pid, signal.SIGSTOP)
+        try:
+            for _ in range(2):
+                with pytest.raises(TransportError):
+                    await transport.send("n:gpu-1", b"{}", 2, 2)
+            await transport.stop()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
+
+    asyncio.run(work())
+
+
+PAUSE_S = 60.0
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_stands_still_for_a_minute_costs_neither_transport_an_event(
+    own: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = PublisherConfig(linger_s=0.01, spool_directory=tmp_path / "inside", spool_after_s=0.2, max_events=5_000)
+    inside = LifecyclePublisher("gpu-1", KafkaTransport(own.config), config)
+    line = spooled(KafkaTransport(own.config), tmp_path / "outside", "1")
+    with Running(tmp_path / "agent.sock", line) as running:
+        outside = AgentPublisher("gpu-2", running.path, linger_s=0.01, max_events=5_000)
+        with Load(inside) as first, Load(outside) as second:
+            until(lambda: inside.stats().sent > 200 and line.sent > 20, "events of both arrive")
+            os.kill(own.pid, signal.SIGSTOP)
+            try:
+                began, accepted = time.monotonic(), (inside.stats().accepted, outside.stats().accepted)
+                until(lambda: time.monotonic() - began >= PAUSE_S, "a minute of it", 2 * PAUSE_S)
+                assert inside.stats().spooled > 20 and line.spool.records > 20, "the load has gone on"
+                assert inside.stats().accepted > accepted[0] + 1000
+                assert outside.stats().accepted > accepted[1] + 1000
+            finally:
+                os.kill(own.pid, signal.SIGCONT)
+            until(lambda: inside.stats().spooled == 0 == line.spool.records, "both spools are emptied", 60)
+        assert inside.close(60) and outside.close(60)
+        until(lambda: line.spool.records == 0, "the agent's spool is emptied", 60)
+    for publisher, load in ((inside, first), (outside, second)):
+        stats = publisher.stats()
+        assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
+    complete(own.config, {"gpu-1": first.made + 1, "gpu-2": second.made + 1})
+    assert not list((tmp_path / "inside").glob("*/*"))
+    gc.collect()
+    assert "destroyed" not in caplog.text and "Unclosed" not in caplog.text
