@@ -83,7 +83,7 @@ class FleetWorker:
         self._instance = config.fleet.instance
         self._stopping = Stopping()
         self._assigned = asyncio.Event()
-        self._revoked = False
+        self._mine = self._moved = False
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}")
         self._findings = FleetFindings(self._producer)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
@@ -142,14 +142,13 @@ class FleetWorker:
         while not self._stopping.requested:
             self.moved_at = time.monotonic()
             try:
-                owned = self._consumer.assignment()
-                if self._revoked or not owned:
+                if self._moved or not self._mine:
                     self.state = None
-                self._revoked = False
-                if owned and self.state is None:
-                    await self._take_over(owned)
+                self._moved = False
+                if self._mine and self.state is None:
+                    await self._take_over(self._consumer.assignment())
                 fetched = await self._consumer.getmany(timeout_ms=int(IDLE_S * 1000), max_records=500)
-                if self.state is None:
+                if self.state is None or self._moved:  # moved: it may begin where another one has come to
                     continue
                 for tp, records in fetched.items():
                     for record in records:
@@ -194,7 +193,9 @@ class FleetWorker:
         if barrier.until is None:
             found = await self._admin.list_consumer_group_offsets(DETECTORS, partitions=lifecycle)
             if barrier.passed({tp.partition: max(at.offset, 0) for tp, at in found.items()}):
-                barrier.until = await self._consumer.end_offsets([*self._consumer.assignment()])
+                barrier.until = await self._consumer.end_offsets(
+                    [TopicPartition(OBSERVATIONS, tp.partition) for tp in lifecycle]
+                )
         until = barrier.until
         known = until is not None and all(state.next.get(tp.partition, 0) >= end for tp, end in until.items())
         findings = state.fold(barrier.at_us if known else 0, MOST_WAITING, closing=known)
@@ -248,12 +249,13 @@ class FleetWorker:
             state.changed = False
 
     async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Another one may have gone on meanwhile: what is known is read again."""
-        self._revoked = self._revoked or bool(partitions)
+        """Another one may go on meanwhile: what is known is read again, once these are ours anew."""
+        self._mine, self._moved = False, True
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes over; doing it here would cost the worker its membership."""
-        if not [*partitions]:
+        self._mine, self._moved = bool([*partitions]), True
+        if not self._mine:
             _log.info("ready: fleet, standing by")
         self._assigned.set()
 

@@ -71,7 +71,7 @@ class Notifier:
         self._tasks: list[asyncio.Task[None]] = []
         self._expect_after = 0.0
         self._catch_up: dict[TopicPartition, int] = {}
-        self._revoked = False
+        self._mine = self._moved = self._uncommitted = False
         self._counts = {"findings": 0, "refused": 0, "notifications": 0}
         self.state: State | None = None
         """None while another notifier has the partitions."""
@@ -140,12 +140,11 @@ class Notifier:
         while not self._stopping.requested:
             self.moved_at = time.monotonic()
             try:
-                owned = self._consumer.assignment()
-                if self.state is not None and (self._revoked or not owned):
+                if self.state is not None and (self._moved or not self._mine):
                     await self._stand_by()
-                self._revoked = False
-                if owned and self.state is None:
-                    await self._take_over(owned)
+                self._moved = False
+                if self._mine and self.state is None:
+                    await self._take_over(self._consumer.assignment())
                 fetched = await self._consumer.getmany(timeout_ms=int(IDLE_S * 1000), max_records=2000)
             except (IllegalStateError, KafkaError) as error:
                 if isinstance(error, OffsetOutOfRangeError):
@@ -153,7 +152,7 @@ class Notifier:
                 _log.warning("the broker is asked again: %r", error)
                 await asyncio.sleep(IDLE_S)
                 continue
-            if self.state is None:
+            if self.state is None or self._moved:  # moved: it may begin where another one has come to
                 continue
             for tp, records in fetched.items():
                 self._fold(self.state, tp.partition, [from_kafka(record) for record in records])
@@ -220,6 +219,8 @@ class Notifier:
             elif saved > self._catch_up[tp]:  # another log: the topic was made anew
                 state.offsets[tp.partition] = firsts[tp]
             self._consumer.seek(tp, state.offsets.setdefault(tp.partition, firsts[tp]))
+        if self._moved:
+            return
         self._begin(state)
         _log.info("ready: notifier", extra={"open": len(state.standing()), "targets": [*self._couriers]})
 
@@ -292,21 +293,23 @@ class Notifier:
         state.journal = self._journal.next
         offsets = {TopicPartition(FINDINGS, partition): offset for partition, offset in state.offsets.items()}
         try:
-            if await self._saving.save(state):
+            self._uncommitted = await self._saving.save(state) or self._uncommitted
+            if self._uncommitted:
                 await self._consumer.commit(offsets)
+                self._uncommitted = False
         except (CommitFailedError, IllegalStateError) as error:
             _log.info("not committed: %r", error)  # revoked: the next owner goes on from the snapshot
         except KafkaError as error:
             _log.warning("no snapshot was written: %r", error)
 
     async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Another one may have told something meanwhile: what is known is read again."""
-        self._revoked = self._revoked or bool(partitions)
+        """Another one may tell something meanwhile: what is known is read again, once these are ours anew."""
+        self._mine, self._moved = False, True
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes over; doing it here would cost the worker its membership."""
-        mine = sorted(tp.partition for tp in partitions)
-        if not mine:
+        self._mine, self._moved = bool([*partitions]), True
+        if not self._mine:
             _log.info("ready: notifier, standing by")
         self._assigned.set()
 

@@ -30,9 +30,7 @@ class TargetQueue:
     def put(self, notification: Notification) -> list[Notification]:
         """Add one; those that it makes superfluous, itself among them perhaps."""
         cause_id = notification.cause_id
-        # One that waits may have taken the place of earlier ones: they are told with it.
-        newest = [one.notification.order for one in self.waiting if one.notification.cause_id == cause_id]
-        if notification.order <= max([self.settled.get(cause_id, (0, 0)), *newest]):
+        if self._knows(notification):
             return []
         untried = [one for one in self.waiting if one.notification.cause_id == cause_id and not one.attempts]
         dropped = [one for one in untried if one.notification.kind == "grown"]
@@ -49,6 +47,18 @@ class TargetQueue:
         superfluous = [one.notification for one in dropped]
         return [*superfluous, notification] if notification.kind == "resolved" and opened is not None else superfluous
 
+    def recall(self, notification: Notification) -> None:
+        """Add one that an earlier life decided. Nothing becomes superfluous by that: what did was written down, and
+        anything else may have been on its way when that life ended."""
+        if not self._knows(notification):
+            self.waiting.append(Waiting(notification))
+
+    def _knows(self, notification: Notification) -> bool:
+        cause_id = notification.cause_id
+        # One that waits may have taken the place of earlier ones: they are told with it.
+        newest = [one.notification.order for one in self.waiting if one.notification.cause_id == cause_id]
+        return notification.order <= max([self.settled.get(cause_id, (0, 0)), *newest])
+
     def note(self, attempt: Attempt) -> None:
         """What became of one."""
         at = attempt.episode, attempt.revision
@@ -59,9 +69,17 @@ class TargetQueue:
             return
         if found is not None:
             self.waiting.remove(found)
+            if attempt.status == "superseded" and found.notification.kind == "opened":
+                self._open(attempt.cause_id)
         self.settled[attempt.cause_id] = max(at, self.settled.pop(attempt.cause_id, (0, 0)))
         while len(self.settled) > SETTLED_KEPT:
             del self.settled[next(iter(self.settled))]
+
+    def _open(self, cause_id: str) -> None:
+        """Growth that took the place of an opening is told as one."""
+        after = next((one for one in self.waiting if one.notification.cause_id == cause_id), None)
+        if after is not None and after.notification.kind == "grown":
+            after.notification = _as_opened(after.notification)
 
     def waits_for(self, cause_id: str) -> bool:
         """Whether this target is still to be told something of the incident."""

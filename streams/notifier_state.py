@@ -63,7 +63,7 @@ class State(Struct, kw_only=True):
             if isinstance(entry, Decided):
                 self.pager.know(entry.notification)
                 for name in entry.targets:
-                    self.queues.setdefault(name, TargetQueue()).put(entry.notification)
+                    self.queues.setdefault(name, TargetQueue()).recall(entry.notification)
             else:
                 self.queues.setdefault(entry.target, TargetQueue()).note(entry)
 

@@ -6,7 +6,7 @@ import hmac
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import jsonschema  # type: ignore[import-untyped]  # it has no types
@@ -239,50 +239,80 @@ kinds = st.sampled_from(["opened", "grown", "resolved", "delivered", "failed"])
 
 @given(st.lists(st.tuples(st.sampled_from("cd"), kinds), max_size=30), st.integers(0, 30))
 @example([("c", "opened"), ("c", "grown")], 1)
+@example([("d", "opened"), ("c", "opened"), ("c", "grown"), ("c", "grown")], 2)
 def test_the_queue_told_twice_is_the_queue(steps: list[tuple[str, str]], restored_at: int) -> None:
     """Entries that are read back after a restart, into a state that has some of them, change nothing."""
     queue, history = TargetQueue(), list[Notification | Attempt]()
     at: dict[str, tuple[int, int, bool]] = {}
-
-    def apply(to: TargetQueue, entry: Notification | Attempt) -> None:
-        if isinstance(entry, Attempt):
-            to.note(entry)
-        else:
-            to.put(entry)
-
     for number, (cause, step) in enumerate(steps):
         episode, revision, stands = at.get(cause, (0, 0, False))
         if step in ("delivered", "failed"):
             if not queue.waiting:
                 continue
-            one = queue.waiting[0].notification
-            entry: Notification | Attempt = Attempt(
-                id=one.id, target="t", attempt=queue.waiting[0].attempts + 1, at_us=0,
-                status="delivered" if step == "delivered" else "failed", cause_id=one.cause_id, episode=one.episode,
-                revision=one.revision,
-            )  # fmt: skip
-        elif step == "opened":
-            if stands:
-                continue
-            at[cause] = episode + 1, 1, True
-            entry = told("opened", 1, cause, episode + 1)
+            attempt = became(queue, "delivered" if step == "delivered" else "failed")
+            queue.note(attempt)
+            history.append(attempt)
         else:
-            if not stands:
+            if stands is (step == "opened"):
                 continue
-            at[cause] = episode, revision + 1, step == "grown"
-            entry = told("grown" if step == "grown" else "resolved", revision + 1, cause, episode)
-        apply(queue, entry)
-        history.append(entry)
+            at[cause] = (episode + 1, 1, True) if step == "opened" else (episode, revision + 1, step == "grown")
+            notification = told(step, at[cause][1], cause, at[cause][0])  # type: ignore[arg-type]  # one of its values
+            history += [notification, *decide(queue, notification)]
         if number == restored_at:
-            for each in history:
-                apply(queue, each)
+            restore(queue, history)
     again = TargetQueue()
-    for each in history:
-        apply(again, each)
-    assert [one.notification for one in queue.waiting] == [one.notification for one in again.waiting]
+    restore(again, history)
     for cause in "cd":
         mine = [one.notification for one in queue.waiting if one.notification.cause_id == cause]
+        assert mine == [one.notification for one in again.waiting if one.notification.cause_id == cause]
         assert [one.order for one in mine] == sorted({one.order for one in mine})
         assert len(mine) <= 4
         if mine and at[cause][2]:
             assert mine[-1].is_open
+
+
+@pytest.mark.parametrize("after", ["grown", "resolved"])
+def test_what_was_on_its_way_when_a_life_ended_is_told_again_as_itself(after: Kind) -> None:
+    """It was taken, perhaps: it must neither be told under another id nor stand for ever."""
+    queue, history = TargetQueue(), list[Notification | Attempt]([told()])
+    assert decide(queue, told()) == []
+    queue.waiting[0].attempts += 1  # on its way, and nobody will write down what became of it
+    history += [told(after, 2), *decide(queue, told(after, 2))]
+    again = TargetQueue()
+    restore(again, history)
+    assert [(one.notification.id, one.notification.kind) for one in again.waiting] == [
+        (told().id, "opened"), (told(after, 2).id, after),
+    ]  # fmt: skip
+
+
+def decide(queue: TargetQueue, notification: Notification) -> list[Attempt]:
+    """As a courier does: what is superfluous now is written down."""
+    superfluous = [superseded(one) for one in queue.put(notification)]
+    for attempt in superfluous:
+        queue.note(attempt)
+    return superfluous
+
+
+def superseded(one: Notification) -> Attempt:
+    return Attempt(
+        id=one.id, target="t", attempt=0, at_us=0, status="superseded", cause_id=one.cause_id, episode=one.episode,
+        revision=one.revision,
+    )  # fmt: skip
+
+
+def became(queue: TargetQueue, status: Literal["delivered", "failed"]) -> Attempt:
+    """Of the first in line."""
+    one = queue.waiting[0].notification
+    return Attempt(
+        id=one.id, target="t", attempt=queue.waiting[0].attempts + 1, at_us=0, status=status, cause_id=one.cause_id,
+        episode=one.episode, revision=one.revision,
+    )  # fmt: skip
+
+
+def restore(queue: TargetQueue, history: list[Notification | Attempt]) -> None:
+    """As the next life does."""
+    for entry in history:
+        if isinstance(entry, Attempt):
+            queue.note(entry)
+        else:
+            queue.recall(entry)
