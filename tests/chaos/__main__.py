@@ -1,8 +1,9 @@
 """Kill what can be killed and compare with an undisturbed run: `python -m kvtrail.tests.chaos`.
 
-By default the stream tier: broker, store, detectors, sinks and resolver are killed, paused, stopped and restarted
-under load, and partitions are moved; then ClickHouse is compared, row by row, with one undisturbed offline run over the
-same history. `--producers` kills producers instead, see `tests/producers/chaos.py`. Exit status 1 on any difference.
+By default the stream tier: broker, store, detectors, sinks, resolver, fleet worker and notifier are killed, paused,
+stopped and restarted under load, and partitions are moved; then ClickHouse is compared, row by row, with one
+undisturbed offline run over the same history, and what a webhook was told with what that run finds. `--producers` kills
+producers instead, see `tests/producers/chaos.py`. Exit status 1 on any difference.
 """
 
 import logging
@@ -69,6 +70,12 @@ def _told(chaos: Chaos, account: Account, seed: int, took_s: float) -> list[str]
             lines.append(f"{act:16}{sum(found.values()):4}  " + ", ".join(f"{name} {n}" for name, n in found.items()))
     lines.append(f"producers: {chaos.traffic.sent_again} group(s) of records sent again")
     lines.append("compared: " + ", ".join(f"{rows} {what}" for what, rows in account.compared.items()))
+    if chaos.told is not None:
+        told = chaos.told
+        lines.append(
+            f"told: {told.notifications} notifications, {told.repeats} of them again under the same id; of "
+            f"{told.incidents + told.missing} incidents that stand {told.missing} missing"
+        )
     lines.append(f"differences: {len(account.differences)}")
     return lines
 

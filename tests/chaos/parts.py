@@ -16,6 +16,11 @@ from kvtrail.schemas.config import Config
 from kvtrail.schemas.errors import StackError
 
 _AGAIN_S = 0.5
+_COMMANDS = {
+    "detector": ("detect", "detector"), "sink": ("sink", "sink"), "resolver": ("resolve", "resolver"),
+    "fleet": ("fleet", "fleet"), "notifier": ("notify", "notify"),
+}  # fmt: skip
+"""By kind of worker: its command, and its section of the configuration."""
 _MAIN = "from kvtrail.cli.main import main; main({command!r})"
 
 
@@ -118,11 +123,9 @@ class Part:
 
 
 def worker(name: str, config: Config, directory: Path) -> Part:
-    """`detector-0`, `sink-1` or `resolver-0`, a static member under that name."""
-    kind = name.partition("-")[0]
-    command = {"detector": "detect", "sink": "sink", "resolver": "resolve"}[kind]
-    section = getattr(config, kind).model_copy(update={"instance": name})
-    own = config.model_copy(update={kind: section})
+    """`detector-0`, `sink-1`, `notifier-0` ..., a static member under that name."""
+    command, part = _COMMANDS[name.partition("-")[0]]
+    own = config.model_copy(update={part: getattr(config, part).model_copy(update={"instance": name})})
     return Part(name, _child(name, [command], own, directory))
 
 

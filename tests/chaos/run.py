@@ -3,28 +3,40 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.cli.local.ports import free_ports
 from kvtrail.schemas.config import Config
 from kvtrail.schemas.errors import KvtrailError
+from kvtrail.schemas.findings import Finding
 from kvtrail.schemas.topics import CONTEXT, DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from kvtrail.store.client import connect
 from kvtrail.tests.chaos import parts
 from kvtrail.tests.chaos.parts import Part
 from kvtrail.tests.chaos.schedule import Disturbance, disturbances
 from kvtrail.tests.chaos.traffic import Traffic
-from kvtrail.tests.streams.comparison import Account, compare, difference
-from kvtrail.tests.streams.harness import all_judged, all_stored, committed, config_of, end_offsets
+from kvtrail.tests.streams.comparison import Account, Difference, compare, difference
+from kvtrail.tests.streams.fleet_histories import all_folded, exactly
+from kvtrail.tests.streams.harness import (
+    all_judged,
+    all_stored,
+    committed,
+    config_of,
+    end_offsets,
+    publish,
+)
+from kvtrail.tests.streams.telling import Hook, Told, all_told, telling, told
 
 _TICK_S = 0.05
 _UP_S = 90.0
 _DRAIN_S = 300.0
 _DEPTH = 4
-_WORKERS = ("detector-0", "detector-1", "sink-0", "resolver-0")
-_THIRDS = ("detector-2", "sink-1")
+_TOLD_S = 90.0
+_QUIET_S = 3.0
+_WORKERS = ("detector-0", "detector-1", "sink-0", "resolver-0", "fleet-0", "notifier-0")
+_THIRDS = ("detector-2", "sink-1", "fleet-1", "notifier-1")
 
 
 class Chaos:
@@ -40,10 +52,16 @@ class Chaos:
         self._directory = directory
         self._events, self._faults = events, faults
         self._parts: dict[str, Part] = {}
+        self.told: Told | None = None
+        """What the notifier told, once it is compared."""
 
     def run(self, kills: int, gap_s: float) -> Account:
         """Disturb until `kills` parts were killed, drain, compare. Raises `AssertionError` where it does not drain."""
         self._broker.start()
+        with Hook(self._seed, absent=True) as self._hook:
+            return self._run(kills, gap_s)
+
+    def _run(self, kills: int, gap_s: float) -> Account:
         try:
             self.config = self._start()
             self.traffic = Traffic(
@@ -67,7 +85,7 @@ class Chaos:
         port = free_ports(1)[0]
         config = config_of(self._broker.config, None, self._directory)
         store = config.clickhouse.model_copy(update={"url": f"http://127.0.0.1:{port}"})
-        config = config.model_copy(update={"clickhouse": store})
+        config = telling(exactly(config.model_copy(update={"clickhouse": store})), self._hook)
         made = [parts.broker(self._broker), parts.store(config, self._directory)]
         made += [parts.worker(name, config, self._directory) for name in (*_WORKERS, *_THIRDS)]
         self._parts = {part.name: part for part in made}
@@ -97,7 +115,7 @@ class Chaos:
         self._note(each.act, part.name, each.for_s)
 
     def _third(self) -> None:
-        """A third detector and a second sink join, or leave again."""
+        """A third detector, a second sink, and who stands by for fleet worker and notifier join, or leave again."""
         for name in _THIRDS:
             part = self._parts[name]
             part.wanted = not part.wanted
@@ -143,15 +161,25 @@ class Chaos:
         self._until(lambda: self.traffic.done, _DRAIN_S, "the producers to finish")
         assert self.traffic.whole, "a producer could not send everything"
         self._until(self._resolved, _DRAIN_S, "the resolver")
-        self._until(lambda: all_judged(self.config)(), _DRAIN_S, "the detectors")
+        self._until(self._judged, _DRAIN_S, "the detectors")
+        self._until(self._send_last, _DRAIN_S, "the last request to be sent")
+        self._until(lambda: self._judged() and all_folded(self.config), _DRAIN_S, "the fleet worker")
         self._until(
             lambda: all_stored(self.config, LIFECYCLE, FINDINGS, FACTS)() and all_stored(self.config, DEAD_LETTER)(),
             _DRAIN_S,
             "the sink",
         )
+        self._until(lambda: all_told(self.config), _DRAIN_S, "the notifier")
         for part in self._parts.values():
             if part.own_ends:
                 self.counts[f"ended by itself {part.name}"] = part.own_ends
+
+    def _send_last(self) -> bool:
+        publish(self.config.kafka, self.traffic.last())
+        return True
+
+    def _judged(self) -> bool:
+        return all_judged(self.config)()
 
     def _resolved(self) -> bool:
         """Whether everything on the context topic was joined, and what came of it sent."""
@@ -161,7 +189,8 @@ class Chaos:
 
     def _compare(self) -> Account:
         self._tell("comparing")
-        account = compare(self.config)
+        account = compare(self.config, fleet=True)
+        account.differences.extend(self._compare_told(account.revisions))
         with connect(self.config.clickhouse) as client:
             stored = client.query("SELECT id FROM events WHERE node NOT IN ('engine', 'kvtrail-resolver')")
             account.differences.extend(
@@ -171,3 +200,12 @@ class Chaos:
             engine = [str(row["n"])], [str(self.traffic.engine_events)]
             account.differences.extend(difference("events of the engine", *engine))
         return account
+
+    def _compare_told(self, revisions: Sequence[Finding]) -> list[Difference]:
+        """What is decided last waits for a moment, and who is told may be away: a difference counts once it stays."""
+        end = time.monotonic() + _TOLD_S
+        while True:
+            self._tend_for(_QUIET_S)
+            self.told = told(self.config, revisions, [*self._hook.taken])
+            if not self.told.differences or time.monotonic() > end:
+                return self.told.differences

@@ -8,10 +8,13 @@ from msgspec import Struct
 
 Act = Literal["kill", "pause", "stop", "restart", "third"]
 """`stop`: SIGTERM, for good as far as its group knows; `restart`: SIGHUP; both are started again. `third`: a third
-worker joins, or leaves again."""
+detector and second workers join, or leave again."""
 
 _ACTS: tuple[tuple[Act, int], ...] = (("kill", 60), ("pause", 18), ("stop", 8), ("restart", 7), ("third", 7))
-_TARGETS = {"detector-0": 20, "detector-1": 20, "sink-0": 24, "resolver-0": 10, "store": 14, "broker": 12}
+_TARGETS = {
+    "detector-0": 17, "detector-1": 17, "sink-0": 18, "resolver-0": 9, "fleet-0": 12, "notifier-0": 15, "store": 12,
+    "broker": 12,
+}  # fmt: skip
 _LONG_S = (7.0, 12.0)
 """Longer than the session of a worker: the others take over what it had."""
 

@@ -18,9 +18,10 @@ def test_every_act_and_every_target_has_its_share() -> None:
     acts, first = Counter(each.act for each in found), Counter(each.targets[0] for each in found)
     assert acts.keys() == {"kill", "pause", "stop", "restart", "third"}
     assert acts["kill"] > 0.55 * len(found)
-    assert first.keys() == {"detector-0", "detector-1", "sink-0", "resolver-0", "store", "broker"}
-    assert all(count > 0.08 * len(found) for count in first.values()), first
-    assert all(len(set(each.targets)) == 6 for each in found)
+    workers = {"detector-0", "detector-1", "sink-0", "resolver-0", "fleet-0", "notifier-0"}
+    assert first.keys() == {*workers, "store", "broker"}
+    assert all(count > 0.06 * len(found) for count in first.values()), first
+    assert all(len(set(each.targets)) == 8 for each in found)
     assert sum(each.gap_s for each in found) / len(found) == pytest.approx(2.0, rel=0.15)
     assert any(each.for_s > 6 for each in found), "longer than a session"
 

@@ -1,8 +1,9 @@
-"""What the fleet sends meanwhile: a simulated one with faults, an engine that knows only request ids, and rubbish."""
+"""What the fleet sends meanwhile: a simulated one with faults, what only several homes together show, an engine that
+knows only request ids, and rubbish."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from random import Random
 
@@ -11,17 +12,22 @@ from aiokafka.errors import KafkaError
 from kvtrail.producers.context import ContextPublisher
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import KafkaConfig, PublisherConfig
-from kvtrail.schemas.events import Create, Invalidate
+from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.events import Create, Event, Hit, Invalidate
 from kvtrail.schemas.facts import encode_fact
 from kvtrail.schemas.topics import CONTEXT, FACTS, FINDINGS, LIFECYCLE
+from kvtrail.simulator.fleet import START_US
 from kvtrail.simulator.run import Run
 from kvtrail.tests.streams import histories
+from kvtrail.tests.streams.fleet_histories import fleet_history, last_request
 from msgspec.structs import replace
 
 Message = tuple[str, str, bytes]
 """Topic, key, value."""
 
 _AT_ONCE = 20
+_EVENTS_A_CONTENT = 100
+_LATE_STORES, _LATE_BY = 12, 6
 _POLL_S = 0.05
 _AGAIN_S = 0.5
 _FLUSH_S = 120.0
@@ -54,8 +60,11 @@ class Traffic:
         return not self._thread.is_alive()
 
     def _history(self, run: Run) -> Iterator[Message]:
-        odd = self._odd()
-        for number, item in enumerate(run.sent()):
+        odd, late, sent = self._odd(), self._late(), [*run.sent()]
+        shared = [*fleet_history(run.seed, START_US, max(24, run.events // _EVENTS_A_CONTENT))]
+        for number, item in enumerate(sent):
+            done, end = (len(shared) * each // len(sent) for each in (number, number + 1))
+            yield from self._planted(shared[done:end])
             if item.fact is not None:
                 yield FACTS, item.fact.id, encode_fact(item.fact)
             else:
@@ -63,6 +72,17 @@ class Traffic:
                 yield LIFECYCLE, item.home, item.record
             if number % 40 == 7:
                 yield next(odd)
+            if number % 10 == 3:
+                yield from next(late)
+
+    def last(self) -> list[tuple[str, bytes]]:
+        """Home and record of what is to be sent after all else."""
+        return [(home, record) for _, home, record in self._planted(last_request(START_US + 10**9))]
+
+    def _planted(self, records: Iterable[tuple[str, bytes]]) -> Iterator[Message]:
+        for home, record in records:
+            self.ids.update(event.id for event in EnvelopeDecoder().decode(record).events)
+            yield LIFECYCLE, home, record
 
     def _odd(self) -> Iterator[Message]:
         """Records that are none, single bad events beside good ones, and findings that several partitions raise."""
@@ -86,6 +106,23 @@ class Traffic:
                 ]
                 self.ids.update(event.id for event in events)
                 yield LIFECYCLE, lane.home, histories.envelope(events)[1]
+
+    def _late(self) -> Iterator[list[Message]]:
+        """Incidents that come and go: hits on entries whose creation is told later, or, in some stores, never."""
+        owner, reader = histories.Lane("node-late"), histories.Lane("node-reader")
+        reader.home = owner.home
+        asked, hits = histories.identity("northwind", "w"), list[Event]()
+        while True:
+            number = len(hits)
+            hit = reader.event(Hit(reused_tokens=9), asked, f"late-{number}")
+            hits.append(replace(hit, store=f"late-{number % _LATE_STORES}"))
+            told = [hits[-1]]
+            if number >= _LATE_BY and (number - _LATE_BY) % _LATE_STORES > 2:
+                missing = hits[number - _LATE_BY]
+                create = owner.event(Create(tokens=9), asked, missing.key)
+                told.append(replace(create, store=missing.store, time_us=missing.time_us - 1000))
+            self.ids.update(event.id for event in told)
+            yield [(LIFECYCLE, event.home, histories.envelope([event])[1]) for event in told]
 
     async def _run(self) -> None:
         with (

@@ -68,17 +68,20 @@ class Difference(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What was compared, in rows, and every difference."""
+    """What was compared, in rows, every difference, and the revisions of the undisturbed run."""
 
     compared: dict[str, int]
     differences: list[Difference]
+    revisions: Sequence[Finding] = ()
 
 
-def compare(config: Config, database: str = "undisturbed") -> Account:
+def compare(config: Config, database: str = "undisturbed", *, fleet: bool = False) -> Account:
     """The store of `config` against one undisturbed offline run over the log of its broker, which is written into
-    `database`, a fresh one beside it."""
+    `database`, a fresh one beside it. `fleet`: a fleet worker ran, and the log has something of each kind for it."""
     log = undisturbed.read_log(config)
     revisions = undisturbed.judged(config, log)
+    found = undisturbed.fleet_judged(config, log) if fleet else []
+    revisions += found
     beside = config.clickhouse.model_copy(update={"database": database})
     with connect(beside) as other:
         migrate(other, config.model_copy(update={"clickhouse": beside}))
@@ -86,7 +89,11 @@ def compare(config: Config, database: str = "undisturbed") -> Account:
     with connect(config.clickhouse) as live, connect(beside) as other:
         account = compare_rows(live, other)
         account.differences.extend(_beside_the_tables(config, live, log, revisions))
-        return account
+    for cause in undisturbed.FLEET_CAUSES if fleet else ():
+        account.compared[f"revisions of {cause}"] = sum(finding.cause == cause for finding in found)
+        if not account.compared[f"revisions of {cause}"]:
+            account.differences.append(Difference(f"{cause} never occurred", 0, 0, "", ""))
+    return account._replace(revisions=revisions)
 
 
 def compare_rows(live: Client, other: Client) -> Account:

@@ -3,15 +3,28 @@
 from collections.abc import Iterator
 from random import Random
 
+from kvtrail.schemas.config import Config, JudgingConfig
 from kvtrail.schemas.digests import digest_token_ids
 from kvtrail.schemas.envelope import EnvelopeEncoder
 from kvtrail.schemas.events import Body, Create, Event, Hit, RequestEnd
+from kvtrail.schemas.findings import finding_id
+from kvtrail.schemas.fleet_settings import FleetConfig
 from kvtrail.schemas.identity import Identity
+from kvtrail.schemas.topics import FINDINGS, OBSERVATIONS
+from kvtrail.tests.streams.harness import committed, end_offsets, read_topic
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 DRIFTING = ("n2", "n4")
 CAUSES = {"KEY_DRIFT", "COMPONENT_MISSING", "PREFIX_PROBING"}
+SETTINGS = JudgingConfig(drift_threshold=4, probing_threshold=12)
+LAST_REQUEST = "request-last"
 _encoder = EnvelopeEncoder()
+
+
+def exactly(config: Config) -> Config:
+    """What is found of such a history follows from its log alone: no detector is ever given up."""
+    fleet = FleetConfig(request_s=2, patience_s=24 * 3600, snapshot_s=0.5)
+    return config.model_copy(update={"judging": SETTINGS, "fleet": fleet})
 
 
 class Fleet:
@@ -67,5 +80,29 @@ def fleet_history(seed: int, start_us: int, contents: int = 40) -> Iterator[tupl
         parent = f"chain-{number - 1}" if number else None
         yield fleet.does(node, Create(tokens=16 * (number + 1)), chain, who("victim", chain, parent=parent))
         yield fleet.does(
-            node, Hit(reused_tokens=16), chain, who("prober", chain, "mallory", parent), request=f"probe-{number}"
+            node,
+            Hit(reused_tokens=16),
+            chain,
+            who("prober", chain, f"mallory-{number // 20}", parent),
+            request=f"probe-{number}",
         )
+
+
+def last_request(start_us: int) -> Iterator[tuple[str, bytes]]:
+    """One that names a part it never gets and never ends: once it is found, every earlier one was looked at."""
+    fleet, asked = Fleet(start_us), who("northwind", "last")
+    yield fleet.does("n9", Create(tokens=16), f"{LAST_REQUEST}/attention", asked, part="attention")
+    served = Hit(reused_tokens=16, parts_required=("attention", "state"))
+    yield fleet.does(
+        "n9", served, f"{LAST_REQUEST}/attention", asked, part="attention", request=LAST_REQUEST
+    )  # fmt: skip
+
+
+def all_folded(config: Config) -> bool:
+    """Whether the fleet worker has folded everything, and was beyond the time at which the last request is over."""
+    done = committed(config.kafka, "kvtrail-fleet", OBSERVATIONS)
+    ends = end_offsets(config.kafka, OBSERVATIONS)
+    if any(done.get(partition, (0, ""))[0] < end for partition, end in ends.items()):
+        return False
+    last = finding_id(f"request:{LAST_REQUEST}").encode()
+    return any(last in record.value for record in read_topic(config.kafka, FINDINGS))

@@ -79,7 +79,7 @@ class Receiver:
         self.stop()
 
     def took(self, request: Request) -> int:
-        """What a request that is to be answered well really deserves."""
+        """What a request that is to be answered well really deserves; 0 hangs up."""
         return 200
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -93,10 +93,10 @@ class Receiver:
                 receiver.requests.append(request)
                 if plan.wait is not None:
                     plan.wait.wait(60)
-                if plan.status == 0:
+                status = plan.status if plan.status != 200 else receiver.took(request)
+                if status == 0:
                     self.close_connection = True
                     return
-                status = plan.status if plan.status != 200 else receiver.took(request)
                 self.send_response(status)
                 for name, value in plan.headers:
                     self.send_header(name, value)

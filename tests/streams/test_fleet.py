@@ -13,7 +13,7 @@ from kvtrail.judging.fleet import FleetJudge
 from kvtrail.judging.fleet_snapshot import dump_fleet, encode_fleet, load_fleet
 from kvtrail.judging.judge import Judge
 from kvtrail.judging.offline import History
-from kvtrail.schemas.config import Config, JudgingConfig, KafkaConfig
+from kvtrail.schemas.config import Config, KafkaConfig
 from kvtrail.schemas.envelope import EnvelopeDecoder
 from kvtrail.schemas.errors import UndecodableRecord
 from kvtrail.schemas.findings import Finding
@@ -21,7 +21,7 @@ from kvtrail.schemas.fleet_settings import FleetConfig
 from kvtrail.schemas.topics import LIFECYCLE, OBSERVATIONS
 from kvtrail.streams.fleet_state import FleetState
 from kvtrail.streams.observing import Observations, Observed, pack, unpack
-from kvtrail.tests.streams.fleet_histories import CAUSES, fleet_history
+from kvtrail.tests.streams.fleet_histories import CAUSES, SETTINGS, fleet_history
 from kvtrail.tests.streams.harness import (
     Worker,
     all_judged,
@@ -34,7 +34,6 @@ from kvtrail.tests.streams.harness import (
 )
 from msgspec.structs import replace
 
-SETTINGS = JudgingConfig(drift_threshold=4, probing_threshold=12)
 START_US = 1_760_000_000_000_000
 
 

@@ -3,8 +3,10 @@
 import json
 import signal
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -14,11 +16,14 @@ from kvtrail.schemas.config import ClickHouseConfig, KafkaConfig
 from kvtrail.schemas.dead_letters import decode_dead_letter
 from kvtrail.schemas.events import Create
 from kvtrail.schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
+from kvtrail.simulator.delivery import Sent
+from kvtrail.simulator.fleet import START_US
 from kvtrail.simulator.run import Run
 from kvtrail.store import queries
 from kvtrail.store.client import connect
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.comparison import compare
+from kvtrail.tests.streams.fleet_histories import all_folded, exactly, fleet_history, last_request
 from kvtrail.tests.streams.harness import (
     Worker,
     all_judged,
@@ -36,8 +41,11 @@ from kvtrail.tests.streams.harness import (
     undisturbed,
     until,
 )
+from kvtrail.tests.streams.telling import Hook, all_told, telling, told
 
 pytestmark = [pytest.mark.kafka, pytest.mark.engine]
+
+_T = TypeVar("_T")
 
 
 def test_the_incident_reaches_the_topic_and_clickhouse(
@@ -70,30 +78,55 @@ def test_the_incident_reaches_the_topic_and_clickhouse(
 def test_kill_9_of_either_worker_changes_nothing(
     topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
 ) -> None:
-    """Six kills in the middle of a fleet's traffic, and the same events and findings as an undisturbed run."""
-    config = config_of(topics, database, tmp_path)
-    sent = [*Run(seed=5, events=5_000, faults=40).sent()]
-    size = len(sent) // 3 + 1
-    with Worker("detect", config, tmp_path) as detector, Worker("sink", config, tmp_path) as sink:
-        for start in range(0, len(sent), size):
-            publishing = threading.Thread(target=publish_sent, args=(topics, sent[start : start + size]))
-            before = _progress(topics)
-            publishing.start()
-            until(partial(_judges_more, topics, before), "new findings")
-            detector.kill()
-            until(partial(_stores_more, topics, before), "new rows")
-            sink.kill()
-            detector.start()
-            sink.start()
-            publishing.join()
-        until(all_judged(config), "the detector")
-        until(all_stored(config, LIFECYCLE, FINDINGS, FACTS), "the sink")
-        account = compare(config, f"{database.database}_undisturbed")
-        assert account.differences == []
-        assert account.compared["findings"] > 20
-        assert account.compared["events"] == len({event.id for item in sent for event in item.events})
+    """Twelve kills in the middle of a fleet's traffic, and the same events and findings as an undisturbed run; and
+    whoever is to be told of them is."""
+    with Hook(seed=5) as hook:
+        config = telling(exactly(config_of(topics, database, tmp_path)), hook)
+        sent = [*Run(seed=5, events=5_000, faults=40).sent()]
+        shared = [*fleet_history(5, START_US, 36)]
+        workers = [Worker(command, config, tmp_path) for command in ("detect", "sink", "fleet", "notify")]
+        detector, sink, fleet, notifier = workers
+        with detector, sink, fleet, notifier:
+            for third in range(3):
+                publishing = threading.Thread(
+                    target=_publish, args=(topics, _third(sent, third), _third(shared, third))
+                )
+                before, told_before = _progress(topics), len(hook.taken)
+                publishing.start()
+                until(partial(_judges_more, topics, before), "new findings")
+                detector.kill()
+                fleet.kill()
+                until(partial(_stores_more, topics, before), "new rows")
+                sink.kill()
+                for worker in (detector, fleet, sink):
+                    worker.start(wait=False)
+                until(partial(_tells_more, hook, told_before), "somebody to be told")
+                notifier.kill()
+                notifier.start(wait=False)
+                publishing.join()
+            until(all_judged(config), "the detector")
+            publish(topics, last_request(START_US + 10**9))
+            until(partial(all_folded, config), "the fleet worker")
+            until(all_stored(config, LIFECYCLE, FINDINGS, FACTS), "the sink")
+            account = compare(config, f"{database.database}_undisturbed", fleet=True)
+            assert account.differences == []
+            assert account.compared["findings"] > 20
+            events = {event.id for item in sent for event in item.events}
+            assert account.compared["events"] == len(events) + len(shared) + 2
+            until(partial(all_told, config), "the notifier")
+            until(lambda: not told(config, account.revisions, [*hook.taken]).differences, "everything to be told")
         with connect(database) as client:
             client.command(f"DROP DATABASE {database.database}_undisturbed SYNC", in_database=False)
+
+
+def _third(items: Sequence[_T], number: int) -> Sequence[_T]:
+    size = len(items) // 3 + 1
+    return items[number * size : (number + 1) * size]
+
+
+def _publish(kafka: KafkaConfig, sent: Sequence[Sent], shared: Sequence[tuple[str, bytes]]) -> None:
+    publish(kafka, shared)
+    publish_sent(kafka, sent)
 
 
 Progress = tuple[dict[int, int], dict[int, tuple[int, str]]]
@@ -105,6 +138,10 @@ def _progress(kafka: KafkaConfig) -> Progress:
 
 def _judges_more(kafka: KafkaConfig, before: Progress) -> bool:
     return end_offsets(kafka, FINDINGS) != before[0]
+
+
+def _tells_more(hook: Hook, before: int) -> bool:
+    return len(hook.taken) > before
 
 
 def _stores_more(kafka: KafkaConfig, before: Progress) -> bool:

@@ -10,6 +10,9 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from kvtrail.judging.factbook import FactBook
+from kvtrail.judging.fleet import FleetJudge
+from kvtrail.judging.judge import Judge
 from kvtrail.judging.offline import History
 from kvtrail.schemas.config import Config, ResolverConfig
 from kvtrail.schemas.context import RequestContext, decode_record
@@ -26,9 +29,10 @@ from kvtrail.streams.intake import FactsIntake, FindingsIntake, Intake, Item, Li
 from kvtrail.streams.joining import Window
 from kvtrail.streams.lanes import StoredLanes
 from kvtrail.streams.records import Record
-from kvtrail.streams.rejudging import NOT_COMPARED
 from kvtrail.tests.streams.harness import read_topic
 
+FLEET_CAUSES = ("KEY_DRIFT", "PREFIX_PROBING", "COMPONENT_MISSING")
+"""What several partitions show together: a fleet worker's."""
 _AT_ONCE = 500
 
 
@@ -48,7 +52,7 @@ def read_log(config: Config) -> Log:
 
 def judged(config: Config, log: Log) -> list[Finding]:
     """Every revision of every finding, in order, partition by partition: a home's rules see its partition. Without what
-    compares several homes: detectors do not do that."""
+    compares several homes: `fleet_judged`."""
     found: list[Finding] = []
     for _, group in groupby(log.lifecycle, key=attrgetter("partition")):
         history, decoder = History(config.judging, config.deployment), EnvelopeDecoder()
@@ -59,7 +63,42 @@ def judged(config: Config, log: Log) -> list[Finding]:
                     history.take(fact, record.append_us)
             else:
                 found += history.take(decoder.decode(record.value), record.append_us)
-    return [finding for finding in found if finding.cause not in NOT_COMPARED]
+    return [finding for finding in found if finding.cause not in FLEET_CAUSES]
+
+
+def fleet_judged(config: Config, log: Log) -> list[Finding]:
+    """Every revision of what compares several homes, in order: one judge over the whole fleet's log, in the order of
+    its appends. The log's time says when a request that nobody closed is over, looked at once a second."""
+    book = FactBook()
+    for record in _facts_of(log):
+        fact = _fact(record)
+        if fact is not None:
+            book.add(fact, record.append_us)
+    judge = Judge(config.judging, config.deployment, book, observe=True)
+    fleet, decoder = FleetJudge(config.judging, config.deployment), EnvelopeDecoder()
+    found: list[Finding] = []
+    for append_us, record in _appended(log.lifecycle):
+        found += fleet.over(_second(append_us) - round(config.fleet.request_s * 1e6))
+        judge.batch(decoder.decode(record.value), record.append_us)
+        assert judge.observations is not None
+        for observation in judge.observations:
+            found += fleet.take(observation, append_us)
+        judge.observations.clear()
+    return found + fleet.finish()
+
+
+def _appended(records: Iterable[Record]) -> list[tuple[int, Record]]:
+    """All partitions in the order of their appends; a broker's clock may step back, and its log does not."""
+    latest: dict[int, int] = {}
+    found = []
+    for record in records:
+        latest[record.partition] = max(record.append_us, latest.get(record.partition, 0))
+        found.append((latest[record.partition], record))
+    return sorted(found, key=lambda one: (one[0], one[1].partition, one[1].offset))
+
+
+def _second(time_us: int) -> int:
+    return time_us // 1_000_000 * 1_000_000
 
 
 def _facts_of(log: Log) -> Iterable[Record]:
