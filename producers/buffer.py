@@ -10,7 +10,7 @@ I/O, and never while logging. Standard library only.
 """
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat, starmap
@@ -67,7 +67,7 @@ class Loss:
     __slots__ = ("homes",)
 
     def __init__(self) -> None:
-        self.homes: dict[str, int] = {}
+        self.homes: dict[str, int] = defaultdict(int)
 
 
 class Flush:
@@ -104,8 +104,9 @@ class Buffer:
         self.alarm = NEVER
         """The queue length at which a call wakes the sender. Only the sender lowers it."""
         self.closed = False
-        self.dropped: dict[str, int] = {}
-        self.refused: dict[str, int] = {}
+        # Added to without a call in between, at whose end a signal handler could come in and its count be lost.
+        self.dropped: dict[str, int] = defaultdict(int)
+        self.refused: dict[str, int] = defaultdict(int)
         self._homes = homes
         self._ring = ring
         self._own = own
@@ -185,17 +186,17 @@ class Buffer:
     def drop(self, reason: str, count: int) -> None:
         """Count events as dropped."""
         with self._lock:
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+            self.dropped[reason] += count
 
     def refuse(self, field: str) -> None:
         """Count a call that no event can be made of."""
         with self._lock:
-            self.refused[field] = self.refused.get(field, 0) + 1
+            self.refused[field] += 1
 
     def lose(self, field: str) -> None:
         """Count a call that no event can be made of, and write it down as lost in the node's own home. Never raises."""
         with self._lock:
-            self.refused[field] = self.refused.get(field, 0) + 1
+            self.refused[field] += 1
             if self.closed:
                 return
             with suppress(Exception):
@@ -214,8 +215,8 @@ class Buffer:
     def _overflow(self, item: Item) -> None:
         homes = (self._own,) if item[5] != "shared" and not item[6] else self._homes(item)
         with self._lock:
-            dropped, reason = self.dropped, "closed" if self.closed else "full"
-            dropped[reason] = dropped.get(reason, 0) + len(homes)
+            dropped, reason, count = self.dropped, "closed" if self.closed else "full", len(homes)
+            dropped[reason] += count
             if not self.closed:
                 self._note_loss(homes)
 
@@ -231,7 +232,7 @@ class Buffer:
             self._foreign += 1
             self.queue.append(loss)
         for home in homes:
-            loss.homes[home] = loss.homes.get(home, 0) + 1
+            loss.homes[home] += 1
 
     def _tell_own(self) -> None:
         """One number of the node's own home is about to be left out."""
