@@ -29,7 +29,8 @@ class AmbiguousQuestion(KvtrailError):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which findings: events since `since_us` (0: all), at least this severe, of this cause or incident."""
+    """Which findings: events since `since_us` (0: all), at least this severe, of this cause or incident. `names`:
+    incidents with the requests, keys and findings that they are made of."""
 
     since_us: int = 0
     severity: Severity = Severity.INFO
@@ -37,6 +38,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     cause_id: str = ""
     status: Literal["open", "retracted", ""] = "open"
     limit: int = 200
+    names: bool = False
 
 
 class Health(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,9 @@ CHOSEN_KEYS = frozenset({"asserted", "client"})
 class Incident(Struct, frozen=True, kw_only=True):
     """One root cause. The counts are exact; the tuples of names may be cut short where there are many.
 
-    `findings` counts those that stand. `tenants` were served, `owners` created what they were served. Times are
-    those of the first and last subject event, microseconds since the epoch.
+    `findings` counts those that stand. `tenants` were served, `owners` created what they were served; `tenant_count`
+    counts both, each once, as notifications and the dashboard do. Times are those of the first and last subject event,
+    microseconds since the epoch.
     """
 
     cause_id: str
@@ -54,9 +55,14 @@ class Incident(Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """`this key does not cover tenant: 1 240 hits, 3 tenants`; findings that no request is behind are not hits."""
-        if not self.tenant_count:
+        if not self.tenants:
             return f"{self.cause_sentence}: {plural(self.findings, 'finding')}"
         return f"{self.cause_sentence}: {plural(self.findings, 'hit')}, {plural(self.tenant_count, 'tenant')}"
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Tenants on either side, those that were served first."""
+        return _distinct((*self.tenants, *self.owners))
 
 
 def fold_incidents(findings: Iterable[Finding]) -> list[Incident]:
@@ -75,6 +81,7 @@ def _fold(cause_id: str, group: list[Finding]) -> Incident:
     requesters = [finding.requester for finding in group if finding.requester is not None]
     creators = [finding.creator for finding in group if finding.creator is not None]
     tenants = _distinct(party.tenant_id for party in requesters)
+    owners = _distinct(party.tenant_id for party in creators)
     requests = _distinct(party.request_id for party in requesters)
     keys = tuple(dict.fromkeys((finding.store, finding.key) for finding in group if finding.key))
     return Incident(
@@ -91,9 +98,9 @@ def _fold(cause_id: str, group: list[Finding]) -> Incident:
         tokens=sum(finding.reused_tokens for finding in group),
         first_us=group[0].event_time_us,
         last_us=group[-1].event_time_us,
-        tenant_count=len(tenants),
+        tenant_count=len({*tenants, *owners}),
         tenants=tenants,
-        owners=_distinct(party.tenant_id for party in creators),
+        owners=owners,
         nodes=_distinct(party.node for party in requesters),
         request_ids=requests,
         keys=keys,

@@ -77,7 +77,15 @@ class StoredArchive:
             rows = queries.INCIDENTS.run(
                 client, min_rank=wanted.severity.rank, limit=wanted.limit, since_us=wanted.since_us
             )
-            return [_named(row, None) for row in rows if wanted.cause in ("", row.cause)]
+            rows = [row for row in rows if wanted.cause in ("", row.cause)]
+            if not wanted.names:
+                return [_named(row) for row in rows]
+            found = queries.INCIDENT_NAMES.run(
+                client, cause_ids=[row.cause_id for row in rows], min_rank=wanted.severity.rank,
+                since_us=wanted.since_us or queries.FAR_PAST_US,
+            )  # fmt: skip
+            names = {one.cause_id: one for one in found}
+            return [_named(row, names.get(row.cause_id)) for row in rows]
 
     def health(self) -> Health:
         """Counts and ages."""
@@ -160,8 +168,8 @@ def _dated(row: results.ListedFinding) -> Finding:
     return replace(finding, event_time_us=at_us, title=title)
 
 
-def _named(row: results.Incident, folded: Incident | None) -> Incident:
-    """The incident with its exact counts, and with names from the findings it was folded from."""
+def _named(row: results.Incident, names: Incident | results.IncidentNames | None = None) -> Incident:
+    """The incident with its exact counts, and the names that it reached where they are known."""
     return Incident(
         cause_id=row.cause_id,
         cause=row.cause,
@@ -176,13 +184,13 @@ def _named(row: results.Incident, folded: Incident | None) -> Incident:
         tokens=row.reused_tokens,
         first_us=row.first_us,
         last_us=row.last_us,
-        tenant_count=len(row.requester_tenants),
+        tenant_count=row.tenants,
         tenants=row.requester_tenants,
         owners=row.creator_tenants,
         nodes=row.nodes,
-        request_ids=folded.request_ids if folded is not None else (),
-        keys=folded.keys if folded is not None else (),
-        finding_ids=folded.finding_ids if folded is not None else (row.example,),
+        request_ids=names.request_ids if names is not None else (),
+        keys=names.keys if names is not None else (),
+        finding_ids=names.finding_ids if names is not None else (row.example,),
     )
 
 

@@ -136,7 +136,7 @@ def _reach(incident: Incident) -> str:
     where = f" in store {name(incident.store)}" if incident.store else ""
     return (
         f"Same root cause{where}, since {moment(incident.first_us)}: {plural(incident.findings, 'hit')} of "
-        f"{plural(incident.requests, 'request')} by {plural(incident.tenant_count, 'tenant')}{who} on "
+        f"{plural(incident.requests, 'request')} by {plural(len(incident.tenants), 'tenant')}{who} on "
         f"{plural(incident.entries, 'entry', 'entries')}; the last at {moment(incident.last_us)}."
     )
 

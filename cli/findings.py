@@ -42,7 +42,7 @@ def findings(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     colour = colourful(sys.stdout)
     if folded:
-        incidents = archive.incidents(asked)
+        incidents = archive.incidents(msgspec.structs.replace(asked, names=as_json))
         if as_json:
             _print({"schema": INCIDENTS, "incidents": [incident_document(one) for one in incidents]})
         else:

@@ -4,7 +4,7 @@ from functools import partial
 
 from ..schemas.clocks import AHEAD_US, EARLIEST_US
 from .query import ANY_TIME, Query
-from .results import Incident, TouchedRequest, struct
+from .results import Incident, IncidentNames, TouchedRequest, struct
 from .rows import finding_from_row
 
 NEWEST = "id, revision DESC, event_time, finding"
@@ -69,6 +69,7 @@ INCIDENTS = Query(
   uniqExact(f.key) AS keys, uniqExactIf(f.requester_request, f.requester_request != '') AS requests,
   arraySort(groupUniqArrayIf(1000)(toString(f.creator_tenant), f.creator_tenant != '')) AS creator_tenants,
   arraySort(groupUniqArrayIf(1000)(toString(f.requester_tenant), f.requester_tenant != '')) AS requester_tenants,
+  uniqExactArray(arrayFilter(one -> one != '', [toString(f.creator_tenant), toString(f.requester_tenant)])) AS tenants,
   sum(f.reused_tokens) AS reused_tokens, countIf(f.complete = 0) AS incomplete,
   toUnixTimestamp64Micro(min(f.shown_time)) AS first_us, toUnixTimestamp64Micro(max(f.shown_time)) AS last_us,
   argMax(f.id, (f.severity_rank, -toUnixTimestamp64Micro(f.event_time))) AS example
@@ -77,6 +78,20 @@ FROM ({CURRENT}) AS f WHERE f.status = 'open' AND f.severity_rank >= {{min_rank:
 GROUP BY cause_id ORDER BY max(f.severity_rank) DESC, last_us DESC, cause_id LIMIT {{limit:UInt32}}""",
     partial(struct, kind=Incident),
     {"min_rank": 0, "cause_id": "", "limit": 1000, **ANY_TIME},
+)
+NAMES_LISTED = 1000
+INCIDENT_NAMES = Query(
+    "incident_names",
+    "What each incident reached, by name: at most a thousand requests, keys with their stores, and findings.",
+    f"""SELECT cause_id,
+  arraySlice(arraySort(groupUniqArrayIf(toString(f.requester_request), f.requester_request != '')), 1, {NAMES_LISTED})
+    AS request_ids,
+  arraySlice(arraySort(groupUniqArrayIf((toString(f.store), f.key), f.key != '')), 1, {NAMES_LISTED}) AS keys,
+  arraySlice(arraySort(groupUniqArray(f.id)), 1, {NAMES_LISTED}) AS finding_ids
+FROM ({CURRENT}) AS f WHERE f.status = 'open' AND f.severity_rank >= {{min_rank:UInt8}}
+  AND f.cause_id IN {{cause_ids:Array(String)}} GROUP BY cause_id""",
+    partial(struct, kind=IncidentNames),
+    {"min_rank": 0, **ANY_TIME},
 )
 INCIDENT_REQUESTS = Query(
     "incident_requests",

@@ -40,6 +40,7 @@ from .finding_queries import (
     FINDINGS_BY_KEY,
     FINDINGS_BY_REQUEST,
     FINDINGS_CURRENT,
+    INCIDENT_NAMES,
     INCIDENT_REQUESTS,
     INCIDENTS,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "FRESHNESS",
     "HIT_RATES",
     "INCIDENTS",
+    "INCIDENT_NAMES",
     "INCIDENT_REQUESTS",
     "INGESTION_LAG",
     "INSTANCE_HISTORY",

@@ -56,6 +56,8 @@ class Incident(Struct, frozen=True):
     requests: int
     creator_tenants: tuple[str, ...]
     requester_tenants: tuple[str, ...]
+    tenants: int
+    """On either side, each once."""
     reused_tokens: int
     incomplete: int
     first_us: int
@@ -65,6 +67,15 @@ class Incident(Struct, frozen=True):
     key_origin: str = ""
     nodes: tuple[str, ...] = ()
     """At most 1000 nodes whose requests were served."""
+
+
+class IncidentNames(Struct, frozen=True):
+    """What one incident reached. `keys` are pairs of store and key."""
+
+    cause_id: str
+    request_ids: tuple[str, ...]
+    keys: tuple[tuple[str, str], ...]
+    finding_ids: tuple[str, ...]
 
 
 class Touched(Struct, frozen=True):

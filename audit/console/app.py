@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -119,7 +120,7 @@ class _Views:
         return _json({"schema": FINDINGS, "findings": [finding_document(finding) for finding in found]})
 
     def api_incidents(self, request: Request) -> Response:
-        found = self._archive.incidents(self._wanted(request))
+        found = self._archive.incidents(replace(self._wanted(request), names=True))
         return _json({"schema": INCIDENTS, "incidents": [incident_document(incident) for incident in found]})
 
     def api_investigate(self, request: Request) -> Response:

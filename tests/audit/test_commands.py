@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kvtrail.audit.console.access import read_token, sign_in_link
 from kvtrail.cli.main import kvtrail
+from kvtrail.judging.incidents import fold
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.errors import KvtrailError
 from kvtrail.store.client import connect
@@ -115,12 +116,19 @@ def test_findings_and_incidents(environ: dict[str, str]) -> None:
     )
     folded = run(environ, "findings", "--incidents")
     assert folded.exit_code == 1
-    assert "critical  this key does not cover tenant: 1 hit, 1 tenant" in folded.output
+    assert "critical  this key does not cover tenant: 1 hit, 2 tenants" in folded.output
     assert "served: contoso; content of: northwind" in folded.output
     assert json.loads(run(environ, "findings", "--json").stdout)["findings"][0]["id"] == FINDING.id
-    assert json.loads(run(environ, "findings", "--incidents", "--json").stdout)["incidents"][0]["tenants"] == [
-        "contoso"
-    ]
+    [told] = json.loads(run(environ, "findings", "--incidents", "--json").stdout)["incidents"]
+    assert (told["tenants"], told["owners"], told["tenant_count"]) == (["contoso"], ["northwind"], 2)
+    assert (
+        FINDING.requester is not None
+        and told["request_ids"] == [FINDING.requester.request_id]
+        and told["finding_ids"] == [FINDING.id]
+    )
+    assert told["keys"] == [{"store": FINDING.store, "key": FINDING.key}]
+    [paged] = fold([FINDING])
+    assert told["tenant_count"] == len(paged.tenants), "as the notifier counts them"
 
 
 def test_a_list_for_machines_is_whole_and_one_for_people_says_where_it_ends(

@@ -100,7 +100,7 @@ def test_innocent_and_unknown_have_pages_too(client: TestClient, archive: Memory
 
 def test_incidents_and_their_pages(client: TestClient) -> None:
     page = client.get("/incidents").text
-    assert "This key does not cover tenant" in page and "1 hit, 1 request, 1 tenant" in text(page)
+    assert "This key does not cover tenant" in page and "1 hit, 1 request, 2 tenants" in text(page)
     one = client.get(f"/incidents/{FINDING.cause_id}").text
     assert "Content of northwind" in text(one) and FINDING.id in one
     assert client.get("/incidents/none").status_code == 404

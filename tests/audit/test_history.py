@@ -73,7 +73,7 @@ def test_blast_radius_spans_other_keys_of_the_same_cause() -> None:
     hit = event(12, "15:00:09", Hit(reused_tokens=5), identity("fabrikam"), key="support_v8:m1")
     told = ask("request", "req-3", events=[*INCIDENT, create, hit], findings=[FINDING, finding(create, hit)])
     incident = told.incidents[0]
-    assert incident.sentence == "this key does not cover tenant: 2 hits, 2 tenants"
+    assert incident.sentence == "this key does not cover tenant: 2 hits, 3 tenants"
     assert (incident.requests, incident.entries, incident.tokens) == (2, 2, 8997)
     assert incident.tenants == ("contoso", "fabrikam") and incident.owners == ("northwind",)
     assert (incident.first_us, incident.last_us) == (WRONG_HIT.time_us, hit.time_us)

@@ -90,9 +90,9 @@ def test_blast_radius_counts_all_of_the_cause(client: Client, archive: StoredArc
     others = [finding(create, hit) for create, hit in zip(creates, hits, strict=True)]
     put(client, [*INCIDENT, *creates, *hits], [FINDING, *others])
     (incident,) = ask(archive, "request", "req-3").incidents
-    assert (incident.findings, incident.requests, incident.entries, incident.tenant_count) == (4, 4, 4, 4)
+    assert (incident.findings, incident.requests, incident.entries, incident.tenant_count) == (4, 4, 4, 5)
     assert incident.tenants == ("contoso", "t0", "t1", "t2") and incident.owners == ("northwind",)
-    assert incident.sentence == "this key does not cover tenant: 4 hits, 4 tenants"
+    assert incident.sentence == "this key does not cover tenant: 4 hits, 5 tenants"
     assert {key for _, key in incident.keys} == {KEY, *(create.key for create in creates)}
     assert incident == archive.incidents(Wanted(cause_id=FINDING.cause_id))[0]
 

@@ -142,7 +142,7 @@ def test_the_judges_own_finding_gives_the_same_table() -> None:
     found = judge_history(INCIDENT, JudgingConfig(), "test")
     told = build_history(Question(kind="request", value="req-3"), INCIDENT, found)
     assert render_table(told) == GOLDEN
-    assert told.incidents[0].sentence == "this key does not cover tenant: 1 hit, 1 tenant"
+    assert told.incidents[0].sentence == "this key does not cover tenant: 1 hit, 2 tenants"
 
 
 def test_the_judges_warning_before_any_hit_is_a_risk() -> None:
