@@ -80,11 +80,11 @@ class StoredArchive:
             rows = [row for row in rows if wanted.cause in ("", row.cause)]
             if not wanted.names:
                 return [_named(row) for row in rows]
-            found = queries.INCIDENT_NAMES.run(
+            listed = queries.INCIDENT_NAMES.run(
                 client, cause_ids=[row.cause_id for row in rows], min_rank=wanted.severity.rank,
                 since_us=wanted.since_us or queries.FAR_PAST_US,
             )  # fmt: skip
-            names = {one.cause_id: one for one in found}
+            names = {one.cause_id: one for one in listed}
             return [_named(row, names.get(row.cause_id)) for row in rows]
 
     def health(self) -> Health:
