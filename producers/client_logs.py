@@ -3,6 +3,9 @@
 While a broker is away aiokafka logs hundreds of identical lines a second. A filter on its loggers lets each message
 through once a minute, with the number left out. It judges only records from our own sender threads, so an engine that
 uses aiokafka itself keeps its log as it is; nothing else of the host's logging is touched.
+
+At level debug aiokafka writes down what it sends, and with SASL that is the password or the token. `hide_secrets` takes
+it out, whoever logs.
 """
 
 import logging
@@ -40,7 +43,26 @@ class RateLimit(logging.Filter):
         return True
 
 
+class _NoSecrets(logging.Filter):
+    """Leaves of a request that authenticates only its name."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                name if "SaslAuthenticate" in (name := type(value).__name__) else value for value in record.args
+            )
+        return True
+
+
 _limit = RateLimit()
+_no_secrets = _NoSecrets()
+
+
+def hide_secrets() -> None:
+    """Keep passwords and tokens out of aiokafka's log. Harmless to repeat."""
+    logger = logging.getLogger("aiokafka.conn")
+    if _no_secrets not in logger.filters:
+        logger.addFilter(_no_secrets)
 
 
 def quieten() -> None:

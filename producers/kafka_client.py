@@ -8,6 +8,7 @@ from aiokafka.abc import AbstractTokenProvider
 
 from ..schemas.config import KafkaConfig, KafkaSecurity
 from ..schemas.errors import ConfigError
+from .client_logs import hide_secrets
 
 
 def connection(kafka: KafkaConfig) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def connection(kafka: KafkaConfig) -> dict[str, Any]:
     if security.protocol.endswith("SSL"):
         found["ssl_context"] = _context(security)
     if security.protocol.startswith("SASL"):
+        hide_secrets()
         found["sasl_mechanism"] = security.mechanism
         if security.mechanism == "OAUTHBEARER":
             found["sasl_oauth_token_provider"] = _Tokens(security)

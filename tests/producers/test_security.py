@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from kvtrail.cli.config import config as config_command
 from kvtrail.cli.local.kafka import KafkaBroker
 from kvtrail.cli.local.ports import free_ports
+from kvtrail.cli.producers import producers
 from kvtrail.producers.facts import publish_fact, template_published
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.kafka_client import connection
@@ -138,6 +140,42 @@ def test_without_them_nothing_is_taken_and_no_secret_is_told(
 
     asyncio.run(work())
     assert SECRET not in caplog.text
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("how", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "client certificate"])
+def test_not_even_a_log_at_level_debug_holds_a_secret(
+    guarded: dict[str, KafkaConfig], how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with LifecyclePublisher.to_kafka("gpu-1", guarded[how]) as publisher:
+        publisher.hit("k", TENANT, store="kv", tier="gpu")
+        assert publisher.flush(30)
+    asyncio.run(ensure_topics(guarded[how]))
+    assert "Request to" in caplog.text, "aiokafka says what it sends"
+    token_file = guarded["OAUTHBEARER"].security.token_file
+    assert token_file is not None
+    assert SECRET not in caplog.text and token_file.read_text().strip() not in caplog.text
+
+
+@pytest.mark.kafka
+def test_the_doctor_names_what_is_wrong_with_credentials_and_tells_none(
+    guarded: dict[str, KafkaConfig], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    environ = {
+        "KAFKA__BOOTSTRAP": guarded["PLAIN"].bootstrap,
+        "KAFKA__SECURITY__PROTOCOL": "SASL_PLAINTEXT",
+        "KAFKA__SECURITY__MECHANISM": "PLAIN",
+        "KAFKA__SECURITY__USERNAME": "alice",
+        "KAFKA__SECURITY__PASSWORD": "wrong-" + SECRET,
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(f"KVTRAIL_{name}", value)
+    said = CliRunner().invoke(producers, ["doctor", "--timeout", "5"])
+    (line,) = [line for line in said.output.splitlines() if line.startswith("broker")]
+    assert said.exit_code == 1 and "does not work" in line and "credentials" in line
+    assert SECRET not in said.output and SECRET not in caplog.text
 
 
 def test_secrets_come_from_files_or_the_environment_and_never_show(
