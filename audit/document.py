@@ -1,7 +1,8 @@
 """A history as JSON for machines: `kvtrail investigate --json` and `/api/investigate` give the same document.
 
 Fields are stable: names are added under the same `schema`, never renamed or reused. Times are microseconds since
-the epoch; an absent dimension is unknown, an empty one known to be none. Nothing is folded or shortened.
+the epoch, `received_us` the broker's where the producer's cannot be; an absent dimension is unknown, an empty one known
+to be none. Nothing is folded or shortened.
 """
 
 from typing import Any
@@ -64,6 +65,7 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "event_id": event.id,
         "time_us": event.time_us,
+        "received_us": row.received_us or None,
         "operation": operation(event),
         "node": event.node,
         "incarnation": event.incarnation,

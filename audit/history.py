@@ -4,7 +4,8 @@ Pure: from events and findings, wherever they come from (ClickHouse, a recording
 belongs to the question itself, so that a caller may pass a whole recording.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from .comparing import Compared, Coverage, compare, coverage
 from .incidents import Incident, fold_incidents
 from .matching import match_hits
 
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 _SHOWN = frozenset({"create", "hit", "expire", "invalidate", "commit", "node_start", "check"})
 
 
@@ -33,7 +35,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """One event of the history.
 
     `creator`: for a hit, who created the instance it met; `matched` says how that is known. `finding`: the latest
-    revision of the finding about this event. `asked`: the question is about this event.
+    revision of the finding about this event. `asked`: the question is about this event. `received_us`: when the broker
+    had it, where the time that the event gives cannot be; else 0.
     """
 
     event: Event
@@ -41,6 +44,12 @@ class Row(Struct, frozen=True, kw_only=True):
     matched: Literal["finding", "ledger", ""] = ""
     finding: Finding | None = None
     asked: bool = False
+    received_us: int = 0
+
+    @property
+    def time_us(self) -> int:
+        """When it is shown to have happened."""
+        return self.received_us or self.event.time_us
 
 
 class Meeting(Struct, frozen=True, kw_only=True):
@@ -98,14 +107,16 @@ def party_of(event: Event) -> Party:
     )
 
 
-def in_time_order(events: Iterable[Event]) -> list[Event]:
-    """Events once each, in time order; inside a lane `seq` decides, whatever its clock did."""
+def in_time_order(events: Iterable[Event], received: Mapping[str, int] = _NOTHING) -> list[Event]:
+    """Events once each, in time order; inside a lane `seq` decides, whatever its clock did. `received`: by event id,
+    the time to go by instead of the event's own."""
     unique = {event.id: event for event in events}
     reached: dict[tuple[str, str, str], int] = {}
     placed: list[tuple[int, str, int, Event]] = []
     for event in sorted(unique.values(), key=lambda event: event.seq):
         lane = (event.node, event.incarnation, event.home)
-        reached[lane] = max(event.time_us, reached.get(lane, event.time_us))
+        time_us = received.get(event.id, event.time_us)
+        reached[lane] = max(time_us, reached.get(lane, time_us))
         placed.append((reached[lane], event.home, event.seq, event))
     return [event for _, _, _, event in sorted(placed, key=lambda item: item[:3])]
 
@@ -117,14 +128,16 @@ def build_history(
     *,
     incidents: Iterable[Incident] | None = None,
     unseen: Iterable[str] = (),
+    received: Mapping[str, int] = _NOTHING,
 ) -> History:
     """The history that answers `question`.
 
     `findings` may hold several revisions, and findings that do not touch the question (they mark rows and widen
     the blast radius). `incidents`: folded elsewhere over more findings than fit here; else folded from `findings`.
-    `unseen`: what the caller knows to be missing.
+    `unseen`: what the caller knows to be missing. `received`: by event id, when the broker had an event whose own time
+    cannot be.
     """
-    ordered = _with_resolutions(in_time_order(events))
+    ordered = _with_resolutions(in_time_order(events, received))
     known = latest_revisions(findings)
     touching = [finding for finding in known if _touches(question, finding)]
     selected = _select(question, ordered, touching)
@@ -135,6 +148,8 @@ def build_history(
     rows = tuple(
         _row(event, by_subject.get(event.id), creates, matched, _asked(question, event, subjects)) for event in selected
     )
+    if received:
+        rows = tuple(msgspec.structs.replace(row, received_us=received.get(row.event.id, 0)) for row in rows)
     seen = {finding.id for finding in touching}
     touching += [row.finding for row in rows if row.asked and row.finding is not None and row.finding.id not in seen]
     touching.sort(key=_loudest_first)

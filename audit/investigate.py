@@ -6,10 +6,12 @@ without naming them, identities that came later, findings, and what is known to 
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ..schemas.clocks import plausible_us
 from ..schemas.events import Event
 from ..schemas.findings import Finding
 from ..store import queries
 from ..store.client import Client
+from ..store.results import StoredEvent
 from .archive import AmbiguousQuestion, NothingFound
 from .causes import GAP_CAUSES
 from .history import History, Question, build_history
@@ -30,27 +32,28 @@ def gather(client: Client, question: Question, incident: Callable[[str], Inciden
 
     Raises `NothingFound` saying what was searched, or `AmbiguousQuestion` with candidates.
     """
-    question, events, findings = _START[question.kind](client, question)
+    read = _Reading()
+    question, events, findings = _START[question.kind](client, question, read)
     unseen: list[str] = []
     entries = _entries(question, events, findings)
     if len(entries) > KEYS:
         unseen.append(f"Of {number(len(entries))} entries this touches, {KEYS} were followed.")
     for store, key in entries[:KEYS]:
-        events += _life(client, store, key, unseen)
+        events += _life(client, store, key, unseen, read)
         findings += queries.FINDINGS_BY_KEY.run(client, key=key, store=store)
     events = _unique(events)
     known = {event.id for event in events}
     named = _named_events(question, findings) - known
     if named:
-        events += [stored.event for stored in queries.EVENTS_BY_ID.run(client, ids=sorted(named))]
-    events += _barriers(client, events)
+        events += read(queries.EVENTS_BY_ID.run(client, ids=sorted(named)))
+    events += _barriers(client, events, read)
     events += _late_identities(client, events)
     findings += _gaps(client, events)
     unseen += _refused(client, events)
-    touched = build_history(question, events, findings, unseen=unseen)
+    touched = build_history(question, events, findings, unseen=unseen, received=read.odd)
     causes = dict.fromkeys(finding.cause_id for finding in touched.open_findings)
     incidents = [found for cause in causes if (found := incident(cause)) is not None]
-    return build_history(question, events, findings, incidents=incidents, unseen=unseen)
+    return build_history(question, events, findings, incidents=incidents, unseen=unseen, received=read.odd)
 
 
 def has_request(client: Client, request_id: str) -> bool:
@@ -72,11 +75,27 @@ def key_candidates(client: Client, prefix: str, store: str = "") -> list[Questio
     return [Question(kind="key", value=row.key, store=row.store) for row in rows]
 
 
+class _Reading:
+    """Turns stored events into events. `odd`: by id, when the broker had those whose own time cannot be."""
+
+    def __init__(self) -> None:
+        self.odd: dict[str, int] = {}
+
+    def __call__(self, stored: Iterable[StoredEvent]) -> list[Event]:
+        found: list[Event] = []
+        for one in stored:
+            found.append(one.event)
+            shown_us = plausible_us(one.event.time_us, one.append_us)
+            if shown_us != one.event.time_us:
+                self.odd[one.event.id] = shown_us
+        return found
+
+
 Start = tuple[Question, list[Event], list[Finding]]
 
 
-def _of_request(client: Client, question: Question) -> Start:
-    events = [stored.event for stored in queries.EVENTS_BY_REQUEST.run(client, request_id=question.value)]
+def _of_request(client: Client, question: Question, read: _Reading) -> Start:
+    events = read(queries.EVENTS_BY_REQUEST.run(client, request_id=question.value))
     findings = queries.FINDINGS_BY_REQUEST.run(client, request_id=question.value)
     if events or findings:
         return question, events, findings
@@ -96,7 +115,7 @@ def _of_request(client: Client, question: Question) -> Start:
     )
 
 
-def _of_key(client: Client, question: Question) -> Start:
+def _of_key(client: Client, question: Question, read: _Reading) -> Start:
     if queries.PROVENANCE.run(client, key=question.value, store=question.store):
         return question, [], []
     candidates = (
@@ -117,7 +136,7 @@ def _of_key(client: Client, question: Question) -> Start:
     )
 
 
-def _of_finding(client: Client, question: Question) -> Start:
+def _of_finding(client: Client, question: Question, read: _Reading) -> Start:
     findings = queries.FINDING_REVISIONS.run(client, finding_id=question.value)
     if not findings and len(question.value) >= _SHORTEST_PREFIX:
         ids = queries.FINDING_IDS_BY_PREFIX.run(client, prefix=question.value, limit=CANDIDATES + 1)
@@ -137,11 +156,11 @@ def _of_finding(client: Client, question: Question) -> Start:
             field="finding",
             remedy=f"{_newest(client)} `kvtrail findings` lists them.",
         )
-    events = [stored.event for stored in queries.EVENTS_OF_FINDING.run(client, finding_id=question.value)]
+    events = read(queries.EVENTS_OF_FINDING.run(client, finding_id=question.value))
     return question, events, findings
 
 
-_START: dict[str, Callable[[Client, Question], Start]] = {
+_START: dict[str, Callable[[Client, Question, _Reading], Start]] = {
     "request": _of_request,
     "key": _of_key,
     "finding": _of_finding,
@@ -164,17 +183,17 @@ def _entries(question: Question, events: Sequence[Event], findings: Sequence[Fin
     return list(found)
 
 
-def _life(client: Client, store: str, key: str, unseen: list[str]) -> list[Event]:
+def _life(client: Client, store: str, key: str, unseen: list[str], reading: _Reading) -> list[Event]:
     read = queries.EVENTS_BY_KEY.run(client, key=key, store=store, limit=EVENTS_A_KEY)
     if len(read) < EVENTS_A_KEY:
-        return [stored.event for stored in read]
+        return reading(read)
     for place in queries.PROVENANCE.run(client, key=key, store=store):
         lived = queries.LIFE_OF_KEY.run(client, key=key, store=place.store)
         read += lived
         ends = place.creates + place.expiries + place.invalidations
         if len(lived) < ends:
             unseen.append(f"Of {number(ends)} creates and ends of this key, the newest {number(len(lived))} were read.")
-    return [stored.event for stored in read]
+    return reading(read)
 
 
 def _unique(events: Iterable[Event]) -> list[Event]:
@@ -190,15 +209,15 @@ def _named_events(question: Question, findings: Sequence[Finding]) -> set[str]:
     return named
 
 
-def _barriers(client: Client, events: Sequence[Event]) -> list[Event]:
+def _barriers(client: Client, events: Sequence[Event], read: _Reading) -> list[Event]:
     if not events:
         return []
     first, last = _window(events)
     homes = sorted({event.home for event in events if event.key})
     return [
-        stored.event
+        event
         for home in homes
-        for stored in queries.BARRIERS.run(client, home=home, since_us=first, until_us=last)
+        for event in read(queries.BARRIERS.run(client, home=home, since_us=first, until_us=last))
     ]
 
 

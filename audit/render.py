@@ -38,7 +38,7 @@ def render_table(history: History, *, width: int | None = None, colour: bool = F
         return ""
     lines = fold_rows(history.rows, rows)
     shown = [line for line in lines if isinstance(line, Row)]
-    days = {wording.day(row.event.time_us) for row in shown}
+    days = {wording.day(row.time_us) for row in shown}
     columns = _Columns(shown, dated=len(days) > 1)
     head = f"{days.pop()}, times in UTC" if len(days) == 1 else "times in UTC"
     return "\n".join([paint(head, "2", colour), *(columns.line(line, width, colour) for line in lines)])
@@ -84,9 +84,12 @@ def operation(event: Event) -> str:
     return _OPERATIONS.get(event.type, f"cache.{event.type}")
 
 
-def details(event: Event) -> list[str]:
-    """What a row says beside key and tenant, as `name=value`."""
-    body, found = event.body, list[str]()
+def details(row: Row) -> list[str]:
+    """What a row says beside key and tenant, as `name=value`. A producer's clock that is off comes first: the row
+    stands at the time at which the broker had the event."""
+    event, body, found = row.event, row.event.body, list[str]()
+    if row.received_us:
+        found.append(f"clock=off:{wording.day(event.time_us)}T{wording.clock(event.time_us)}")
     if isinstance(body, Create):
         identity = event.identity
         if identity is not None and identity.template_id:
@@ -136,7 +139,7 @@ class _Columns:
         self.key = max((len(self.cells(event)[0]) for event in events), default=0)
         self.tenant = max((len(self.cells(event)[1]) for event in events), default=0)
         noted = [row for row in rows if note(row)]
-        self.details = max((len("  ".join(self.facts(row.event))) for row in noted), default=0)
+        self.details = max((len("  ".join(self.facts(row))) for row in noted), default=0)
 
     def cells(self, event: Event) -> tuple[str, str]:
         if not event.key and not isinstance(event.body, Invalidate):
@@ -145,8 +148,8 @@ class _Columns:
         tenant = event.identity.tenant_id if event.identity is not None else ""
         return key, f"tenant={wording.column(tenant) if tenant else '?'}"
 
-    def facts(self, event: Event) -> list[str]:
-        found = details(event)
+    def facts(self, row: Row) -> list[str]:
+        event, found = row.event, details(row)
         found += [f"store={wording.column(event.store)}"] if self.stores and event.key else []
         found += [f"tier={event.tier}"] if self.tiers and event.key else []
         return found + ([f"node={wording.column(event.node)}"] if self.nodes or not event.key else [])
@@ -158,17 +161,17 @@ class _Columns:
             return "\n".join(paint(part, "2", colour) for part in wrap(text.strip(), INDENT, INDENT, width))
         event = line.event
         key, tenant = self.cells(event)
-        stamp = wording.clock(event.time_us)
+        stamp = wording.clock(line.time_us)
         if self.dated:
-            stamp = f"{wording.day(event.time_us)} {stamp}"
+            stamp = f"{wording.day(line.time_us)} {stamp}"
         head = f"{stamp} {operation(event):<{self.operation}}"
         body = [f"{key:<{self.key}}", f"{tenant:<{self.tenant}}"] if key else []
         told = note(line)
-        facts = "  ".join(self.facts(event))
+        facts = "  ".join(self.facts(line))
         if told:
             facts = f"{facts:<{self.details}}"
         first = "  ".join([head, *body, facts]).rstrip() if not told else "  ".join([head, *body, facts])
-        return _finish(first, [*body, *self.facts(event)], head, told, _shade(line), width, colour)
+        return _finish(first, [*body, *self.facts(line)], head, told, _shade(line), width, colour)
 
 
 def _shade(row: Row) -> str:

@@ -12,8 +12,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from ..audit import wording
+from ..audit.history import Row
 from ..audit.render import details, operation
 from ..producers.kafka_client import connection
+from ..schemas.clocks import plausible_us
 from ..schemas.config import KafkaConfig
 from ..schemas.envelope import EnvelopeDecoder, encode_plain
 from ..schemas.errors import BrokerError
@@ -187,12 +189,14 @@ def _as_line(seen: Seen) -> str:
     event = seen.event
     if event is None:
         return seen.text
-    line = [f"{wording.moment(event.time_us)}  {operation(event):<16}"]
+    shown_us = plausible_us(event.time_us, seen.place[0] * 1000)
+    row = Row(event=event, received_us=shown_us if shown_us != event.time_us else 0)
+    line = [f"{wording.moment(row.time_us)}  {operation(event):<16}"]
     if event.key:
         line.append(f"key={wording.person_key(event.key)}")
     if event.identity is not None:
         line.append(f"tenant={wording.column(event.identity.tenant_id)}")
-    line += details(event)
+    line += details(row)
     if event.key:
         line.append(f"tier={event.tier}")
     if event.request_id:

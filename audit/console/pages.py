@@ -83,7 +83,7 @@ class Pages:
         """The page of one history: the same as on the command line, with both parties side by side."""
         shown = _worst_first(history.meetings)
         shown = ([meeting for meeting in shown if _loudness(meeting)] or shown)[:MEETINGS]
-        days = {wording.day(row.event.time_us) for row in history.rows}
+        days = {wording.day(row.time_us) for row in history.rows}
         return self.render(
             "investigation.html",
             history=history,
@@ -166,7 +166,7 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
             row=line,
             operation=operation(line.event),
             key=keys.get(line.event.key, ""),
-            details=tuple(details(line.event)),
+            details=tuple(details(line)),
             note=note(line),
         )
         if isinstance(line, Row)

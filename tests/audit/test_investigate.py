@@ -6,18 +6,20 @@ from typing import Literal
 import pytest
 from kvtrail.audit import investigate
 from kvtrail.audit.archive import AmbiguousQuestion, NothingFound, Wanted
+from kvtrail.audit.document import history_document
 from kvtrail.audit.history import History, Question, build_history
-from kvtrail.audit.render import render_history
+from kvtrail.audit.render import render_history, render_table
 from kvtrail.audit.stored import StoredArchive
 from kvtrail.audit.verdict import Outcome, reach_verdict
 from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.schemas.dead_letters import dead_letter
 from kvtrail.schemas.dimensions import Severity
+from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from kvtrail.schemas.errors import StoreUnavailable, UndecodableRecord
 from kvtrail.schemas.events import Create, Expire, Hit, Invalidate, NodeStart, Resolve
 from kvtrail.schemas.topics import FINDINGS, LIFECYCLE
 from kvtrail.store.client import Client, connect
-from kvtrail.store.rows import Source, finding_rows
+from kvtrail.store.rows import Record, Source, finding_rows, record_rows
 from msgspec.structs import replace
 
 from .samples import (
@@ -227,6 +229,25 @@ def test_a_store_that_comes_back_is_found_again(database: ClickHouseConfig) -> N
         archive.check()
     where.pop(0)
     archive.check()
+
+
+def test_an_event_whose_clock_is_off_stands_where_it_was_received_and_says_so(
+    client: Client, archive: StoredArchive
+) -> None:
+    wild = renamed(WRONG_HIT, node="n9", home="n:n9", seq=1, time_us=4_949_683_200_000_000)
+    put(client, INCIDENT, [FINDING])
+    raw = EnvelopeEncoder().encode([wild])
+    record = Record(Source(LIFECYCLE, 0, 99, at("14:21:00")), raw, EnvelopeDecoder().decode(raw))
+    client.insert(*record_rows([record]), token="wild")
+    told = ask(archive, "key", KEY)
+    [row] = [row for row in told.rows if row.event.id == wild.id]
+    assert (row.received_us, row.time_us, row.event.time_us) == (at("14:21:00"), at("14:21:00"), wild.time_us)
+    assert all(not other.received_us for other in told.rows if other is not row)
+    assert [other.time_us for other in told.rows] == sorted(other.time_us for other in told.rows)
+    [line] = [line for line in render_table(told).splitlines() if "clock=off" in line]
+    assert line.startswith("14:21:00 cache.hit") and "clock=off:2126-11-07T00:00:00" in line
+    [entry] = [one for one in history_document(told)["rows"] if one["event_id"] == wild.id]
+    assert (entry["time_us"], entry["received_us"]) == (wild.time_us, at("14:21:00"))
 
 
 def test_a_producers_clock_that_is_off_dates_no_list(client: Client, archive: StoredArchive) -> None:

@@ -17,7 +17,8 @@ from kvtrail.cli.main import main
 from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.schemas.config import Config, KafkaConfig, PublisherConfig
-from kvtrail.schemas.envelope import EnvelopeDecoder
+from kvtrail.schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
+from kvtrail.schemas.events import Event, NodeStart
 from kvtrail.schemas.identity import Identity
 from kvtrail.schemas.reserved import HEARTBEAT_NODE
 from kvtrail.streams.heartbeat import beat
@@ -60,6 +61,19 @@ def test_everything_is_one_line_an_event(history: KafkaConfig) -> None:
     assert any("node.start" in line and "survives=nothing" in line for line in shown)
     assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC  [a-z]", line) for line in shown)
     assert "refused" in shown[-1] and "is not JSON" in shown[-1] and "\x1b" not in shown[-1]
+
+
+def test_a_clock_that_is_off_is_said(history: KafkaConfig) -> None:
+    event = Event(node="n9", incarnation="i", home="n:n9", seq=1, time_us=1_000_000, body=NodeStart())
+
+    async def send() -> None:
+        transport = KafkaTransport(history)
+        await transport.send("n:n9", EnvelopeEncoder().encode([event]), 1, 1)
+        await transport.stop()
+
+    asyncio.run(send())
+    [line] = [line for line in lines("--last", "100") if "home=n:n9" in line]
+    assert line.startswith("20") and "clock=off:1970-01-01T00:00:01" in line
 
 
 def test_the_running_local_stack_is_found(
