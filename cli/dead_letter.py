@@ -116,10 +116,11 @@ def replay(
     config = current_config()
     with connect(config.clickhouse) as client:
         letters = (
-            _found(client, since, stage, code, limit) if everything
+            _found(client, since, stage, code, limit + 1) if everything
             else [letter for each in ids for letter in _by_id(client, each)]
         )  # fmt: skip
-    good, bad = sort_out(letters)
+    more = everything and len(letters) > limit
+    good, bad = sort_out(letters[:limit] if everything else letters)
     for letter, error in bad:
         click.echo(f"{letter_id(letter)}  not sent: {wording.clean(str(error))}", err=True)
     if dry_run:
@@ -129,7 +130,9 @@ def replay(
         for done in asyncio.run(readmit(config.kafka, good)):
             click.echo(f"{letter_id(done.letter)}  sent again as {done.letter.topic}/{done.partition}/{done.offset}")
     click.echo(f"{len(good)} {'to send' if dry_run else 'sent'}, {len(bad)} not.", err=True)
-    sys.exit(1 if bad else 0)
+    if more:
+        click.echo(f"There are older ones: the newest {limit} were taken; --limit takes more.", err=True)
+    sys.exit(1 if bad or more else 0)
 
 
 def _found(client: Client, since: str, stage: str, code: str, limit: int) -> list[DeadLetter]:

@@ -8,6 +8,7 @@ at once; a fact waits until everything before it has been acknowledged, since it
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +18,13 @@ from ..producers.kafka import KafkaTransport
 from ..producers.transport import RecordRejected, Transport, TransportError
 from ..schemas.config import KafkaConfig
 from ..schemas.envelope import EnvelopeDecoder
-from ..schemas.errors import BadInput, BrokerError
+from ..schemas.errors import BadInput, BrokerError, InvalidField
 from ..schemas.facts import Fact, decode_fact
+from .clients import LARGEST_RECORD
 
 IN_FLIGHT = 64
+LARGEST_LINE = LARGEST_RECORD - 4096
+"""Bytes; beside its value a record has a key and a head."""
 _PATIENCE_S = 60.0
 
 
@@ -56,17 +60,30 @@ def read(path: Path, refuse: Callable[[int, BadInput], None]) -> Iterator[Line]:
     worker would refuse, whole or in part: none of it is sent."""
     decoder = EnvelopeDecoder()
     with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(_lines(stream), 1):
             raw = line.strip()
             if not raw:
                 continue
             try:
+                if len(line.rstrip(b"\r\n")) > LARGEST_LINE:
+                    raise InvalidField(
+                        f"is longer than {LARGEST_LINE} bytes.", field="record",
+                        remedy="Split the envelope: a run of its events is an envelope too.",
+                    )  # fmt: skip
                 found = _line(decoder, raw)
             except BadInput as error:
                 refuse(number, error)
                 continue
             if found is not None:
                 yield found
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one that is too long its beginning, which is too long as well."""
+    while line := stream.readline(LARGEST_LINE + 2):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(LARGEST_LINE)
 
 
 def _line(decoder: EnvelopeDecoder, raw: bytes) -> Line | None:

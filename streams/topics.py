@@ -19,6 +19,8 @@ from ..schemas.config import KafkaConfig
 from ..schemas.errors import BrokerError
 from ..schemas.topics import TOPICS, TopicSpec
 
+LARGEST_BATCH = 1_048_588
+"""Bytes of a batch that every topic must take: the broker's own default, which all producers here stay below."""
 DEADLINE_S = 30.0
 POLL_S = 0.05
 
@@ -72,9 +74,11 @@ def settings(spec: TopicSpec, config: KafkaConfig) -> dict[str, str]:
         "cleanup.policy": spec.cleanup,
         "message.timestamp.type": "LogAppendTime" if spec.append_time else "CreateTime",
         "min.insync.replicas": "2" if config.replication >= 3 else "1",
+        "max.message.bytes": str(LARGEST_BATCH),
     }
     if spec.cleanup == "delete":
         wanted["retention.ms"] = str(spec.retention_ms)
+        wanted["retention.bytes"] = "-1"
     else:
         wanted["segment.ms"] = str(spec.segment_ms)
     return wanted
@@ -179,7 +183,10 @@ async def _topic_settings(admin: Any, spec: TopicSpec) -> dict[str, str]:
 def _check_settings(spec: TopicSpec, config: KafkaConfig, found: dict[str, str]) -> None:
     for name, wanted in settings(spec, config).items():
         value = found.get(name, "")
-        if name == "retention.ms":
+        if name == "max.message.bytes":
+            holds = int(value or 0) >= int(wanted)
+            wanted = f"at least {wanted}"
+        elif name == "retention.ms":
             holds = _as_ms(value) >= _as_ms(wanted)
             wanted = "-1 (for ever)" if wanted == "-1" else f"at least {wanted}"
         elif name == "min.insync.replicas":

@@ -98,3 +98,13 @@ def test_replay_sends_what_can_be_read_now_and_says_why_not_of_the_rest(config: 
     assert _run(config, "replay", "lifecycle/1/8").exit_code == 0
     assert [each.partition for each in read_topic(topics, LIFECYCLE)] == [record.partition] * 2
     assert _run(config, "replay").exit_code == 2
+
+
+def test_what_a_limit_leaves_is_said(config: Config) -> None:
+    """Otherwise it would say that everything was sent."""
+    some = _run(config, "replay", "--all", "--stage", "decode", "--code", "unknown_schema_version", "--limit", "1",
+                "--dry-run")  # fmt: skip
+    assert (some.exit_code, some.stdout.count("would be sent")) == (1, 1)
+    assert "the newest 1 were taken" in some.stderr
+    whole = _run(config, "replay", "--all", "--code", "unknown_schema_version", "--limit", "2", "--dry-run")
+    assert (whole.exit_code, "were taken" in whole.stderr) == (0, False)

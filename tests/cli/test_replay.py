@@ -20,6 +20,7 @@ from kvtrail.simulator.run import Run
 from kvtrail.store import queries
 from kvtrail.store.client import connect
 from kvtrail.streams import history, rejudging
+from kvtrail.streams.backfill import LARGEST_LINE
 from kvtrail.streams.history import EvidenceAltered
 from kvtrail.streams.rejudging import compare
 from kvtrail.tests.streams import histories
@@ -150,6 +151,20 @@ def test_bad_lines_are_named_and_nothing_of_them_is_sent(tmp_path: Path) -> None
     assert "bad.jsonl:2: refused: record: is not JSON." in checked.stderr
     assert "bad.jsonl:3: refused:" in checked.stderr
     assert checked.stdout == "1 record with 5 events and 0 facts would be sent, 2 refused\n"
+
+
+def test_a_torn_end_and_a_line_that_no_broker_takes_cost_only_themselves(tmp_path: Path) -> None:
+    """An envelope that is too large used to end the whole run, with the advice to send the file again."""
+    file = tmp_path / "torn.jsonl"
+    good = histories.envelope(histories.incident())[1]
+    huge = good[:-1] + b" " * 10_000_000 + b"}"
+    file.write_bytes(b"\n".join([good, huge, b"x" * LARGEST_LINE, good, good[:-9]]))
+    checked = CliRunner().invoke(backfill, [str(file), "--dry-run"])
+    assert checked.exit_code == 1
+    assert "torn.jsonl:2: refused: record: is longer than" in checked.stderr
+    assert "torn.jsonl:3: refused: record: is not JSON." in checked.stderr
+    assert "torn.jsonl:5: refused: record: is not JSON." in checked.stderr
+    assert checked.stdout == "2 records with 10 events and 0 facts would be sent, 3 refused\n"
 
 
 def test_times_are_read_in_both_ways() -> None:

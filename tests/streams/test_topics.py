@@ -14,6 +14,7 @@ from kvtrail.schemas.topics import FACTS, FINDINGS, LIFECYCLE, STATE, TOPICS
 from kvtrail.streams.topics import delete_topics, ensure_topics, partitions, settings, verify_topics
 
 pytestmark = pytest.mark.kafka
+_COMPACTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
 
 async def _with_admin(config: KafkaConfig, use: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -95,6 +96,8 @@ def test_a_facts_topic_with_several_partitions_is_refused(topics: KafkaConfig) -
         (LIFECYCLE, {"message.timestamp.type": "CreateTime"}, "message.timestamp.type"),
         (STATE, {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}, "cleanup.policy"),
         (FINDINGS, {"retention.ms": "1000", "message.timestamp.type": "LogAppendTime"}, "retention.ms"),
+        (LIFECYCLE, {"retention.bytes": "1000000", "message.timestamp.type": "LogAppendTime"}, "retention.bytes"),
+        (STATE, {"max.message.bytes": "1000", **_COMPACTED}, "max.message.bytes"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_command_that_mends_it(
