@@ -7,13 +7,16 @@ Since the numbers are given here, an event that the agent must refuse keeps its 
 says so.
 """
 
+import errno
 import functools
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from ..schemas.homes import DEFAULT_SLOTS, node_home
@@ -29,6 +32,7 @@ log = logging.getLogger("kvtrail.producers")
 
 
 P = ParamSpec("P")
+_MISSING = object()
 
 
 def _never_raises(
@@ -98,7 +102,8 @@ class AgentPublisher:
         """This process start; another one in a forked child."""
         return self._incarnation
 
-    # The two calls that engines make all the time go the shortest way; an argument that is missing is counted, too.
+    # The two calls that engines make all the time go the shortest way, as in `short_calls`; an argument that is missing
+    # is counted, too.
     if TYPE_CHECKING:
 
         def create(
@@ -112,26 +117,63 @@ class AgentPublisher:
         ) -> None: ...  # fmt: skip
     else:
 
-        def create(self, /, *args, store=None, tier=None, tokens=0, owner="", request_id="", **fields):
+        def create(
+            self, key=_MISSING, identity=_MISSING, /, *more,
+            store=None, tier=None, tokens=0, owner="", request_id="", **fields,
+        ):  # fmt: skip
             """See `LifecyclePublisher.create`."""
             try:
-                key, identity = args if len(args) == 2 else _named(args, fields)
+                if more or identity is _MISSING:
+                    key, identity = _named((*_given(key, identity), *more), fields)
                 if store is None or tier is None:
                     raise TypeError
-                call = (self._clock(), "create", key, identity, store, tier, owner, request_id, tokens, fields or None)
-                self._put(call)
+                item = (
+                    self._clock(), "create", key, identity, store, tier, owner, request_id, tokens, fields or None,
+                )  # fmt: skip
+                buffer = self._buffer
+                if buffer.slots is not None:
+                    slot = buffer.slots.get(get_ident())
+                    if slot is None or tier == "shared" or owner:
+                        self._put(item)
+                        return
+                    buffer.view[slot] += 1
+                queue = buffer.queue
+                if len(queue) + buffer.staged >= buffer.limit:
+                    buffer.overflow(item)
+                    return
+                queue.append(item)
+                if len(queue) >= buffer.alarm:
+                    buffer.wake()
             except Exception as error:
                 self._refuse("create", error)
 
-        def hit(self, /, *args, store=None, tier=None, reused_tokens=0, owner="", request_id="", **fields):
+        def hit(
+            self, key=_MISSING, identity=_MISSING, /, *more,
+            store=None, tier=None, reused_tokens=0, owner="", request_id="", **fields,
+        ):  # fmt: skip
             """See `LifecyclePublisher.hit`."""
             try:
-                key, identity = args if len(args) == 2 else _named(args, fields)
+                if more or identity is _MISSING:
+                    key, identity = _named((*_given(key, identity), *more), fields)
                 if store is None or tier is None:
                     raise TypeError
-                tokens = reused_tokens
-                call = (self._clock(), "hit", key, identity, store, tier, owner, request_id, tokens, fields or None)
-                self._put(call)
+                item = (
+                    self._clock(), "hit", key, identity, store, tier, owner, request_id, reused_tokens, fields or None,
+                )  # fmt: skip
+                buffer = self._buffer
+                if buffer.slots is not None:
+                    slot = buffer.slots.get(get_ident())
+                    if slot is None or tier == "shared" or owner:
+                        self._put(item)
+                        return
+                    buffer.view[slot] += 1
+                queue = buffer.queue
+                if len(queue) + buffer.staged >= buffer.limit:
+                    buffer.overflow(item)
+                    return
+                queue.append(item)
+                if len(queue) >= buffer.alarm:
+                    buffer.wake()
             except Exception as error:
                 self._refuse("hit", error)
 
@@ -267,6 +309,10 @@ class AgentPublisher:
         return homes_at(shared, whole, key, store, owner, self.node, self._slots)
 
 
+def _given(key: Any, identity: Any) -> tuple[Any, ...]:
+    return tuple(each for each in (key, identity) if each is not _MISSING)
+
+
 def _named(args: tuple[Any, ...], fields: dict[str, Any]) -> tuple[Any, Any]:
     """Key and identity of a call that names them. Raises `TypeError`, `KeyError`."""
     if len(args) > 2 or (args and "key" in fields):
@@ -282,6 +328,10 @@ _inherited: list[object] = []
 
 def _make_tally(root: Path, node: str, incarnation: str) -> Tally | None:
     try:
+        there = next(each for each in (root, *root.absolute().parents) if each.exists())
+        if there != root and there.stat().st_uid != os.geteuid():
+            # The agent's to make, who could not use one that is this user's, nor start beside it.
+            raise FileNotFoundError(errno.ENOENT, "start the agent before its engines")
         folder = root / folder_name(node) / incarnation
         folder.mkdir(parents=True)
         for each in (folder.parent, folder):

@@ -37,6 +37,7 @@ else:
 PLAIN: "How" = (0, "", "derived", "kv", "")
 NOTHING: "More" = ("", "", "", None, "")
 
+_UNCOUNTED = memoryview(bytearray(8)).cast("Q")
 NEVER = 2**62
 """An alarm that no queue length reaches."""
 _PORTION = 256
@@ -104,6 +105,9 @@ class Buffer:
         self.alarm = NEVER
         """The queue length at which a call wakes the sender. Only the sender lowers it."""
         self.closed = False
+        self.slots: dict[int, int] | None = None
+        """Where each thread counts its calls of the node's own home, in `view`; None where nothing is counted."""
+        self.view: memoryview[int] = _UNCOUNTED
         # Added to without a call in between, at whose end a signal handler could come in and its count be lost.
         self.dropped: dict[str, int] = defaultdict(int)
         self.refused: dict[str, int] = defaultdict(int)
@@ -121,12 +125,16 @@ class Buffer:
         """Accept one event, or drop it at the bound."""
         queue = self.queue
         if len(queue) + self.staged >= self.limit:
-            self._overflow(item)
+            self.overflow(item)
             return
         queue.append(item)
         if len(queue) >= self.alarm:
-            self.alarm = NEVER
-            self._ring()
+            self.wake()
+
+    def wake(self) -> None:
+        """Tell the sender that its alarm has gone off."""
+        self.alarm = NEVER
+        self._ring()
 
     def mark(self, marker: object) -> None:
         """Append something that is no event and not bounded: a flush's marker."""
@@ -212,7 +220,8 @@ class Buffer:
         with self._lock:
             return dict(self.dropped), dict(self.refused)
 
-    def _overflow(self, item: Item) -> None:
+    def overflow(self, item: Item) -> None:
+        """Drop one event, and write down where."""
         homes = (self._own,) if item[5] != "shared" and not item[6] else self._homes(item)
         with self._lock:
             dropped, reason, count = self.dropped, "closed" if self.closed else "full", len(homes)
@@ -246,28 +255,27 @@ class TalliedBuffer(Buffer):
     ) -> None:
         super().__init__(limit, homes, ring, own)
         self._tally = tally
-        self._view = tally.view
-        self._slots: dict[int, int] = {}
+        self.view = tally.view
+        self.slots: dict[int, int] = {}
 
     def put(self, item: Item) -> None:
         """Count one event, then accept or drop it. Raises what `homes` raises for a call that names none."""
         if item[5] != "shared" and not item[6]:
-            slot = self._slots.get(get_ident())
+            slot = self.slots.get(get_ident())
             if slot is None:
                 self._count_own()
             else:
-                self._view[slot] += 1
+                self.view[slot] += 1
         else:
             for home in self._homes(item):
                 self._tally.count(home)
         queue = self.queue
         if len(queue) + self.staged >= self.limit:
-            self._overflow(item)
+            self.overflow(item)
             return
         queue.append(item)
         if len(queue) >= self.alarm:
-            self.alarm = NEVER
-            self._ring()
+            self.wake()
 
     def _tell_own(self) -> None:
         self._tally.count(self._own)
@@ -275,5 +283,5 @@ class TalliedBuffer(Buffer):
     def _count_own(self) -> None:
         slot = self._tally.slot(self._own)
         if slot is not None:
-            self._slots[get_ident()] = slot
+            self.slots[get_ident()] = slot
         self._tally.count(self._own)

@@ -7,7 +7,7 @@ that a call names only what it knows.
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
 from ..schemas.dimensions import EntryKind, MatchMode
 from ..schemas.events import (
@@ -27,16 +27,13 @@ from ..schemas.events import (
 from ..schemas.identity import Identity
 from .buffer import NOTHING, PLAIN, Buffer, Item
 from .placing import CACHE_CALLS, Homeless
+from .short_calls import short_create, short_hit
 
 if TYPE_CHECKING:
     from .buffer import How, More
 
 P = ParamSpec("P")
 T = TypeVar("T", "How", "More")
-F = TypeVar("F", bound=Callable[..., None])
-
-_HOWS: dict[str, "How"] = {"derived": PLAIN} | {origin: (0, "", origin, "kv", "") for origin in ("asserted", "client")}
-_BODIES_KEPT = 4_096
 
 
 def _never_raises(
@@ -56,64 +53,6 @@ def _never_raises(
     return call
 
 
-def _short_create(general: F) -> F:
-    """`create` as engines mostly call it, without the way through every field there is."""
-
-    @functools.wraps(general)
-    def create(
-        self: "LifecycleCalls", /, *args: Any, store: Any = None, tier: Any = None, tokens: Any = 0, ttl_s: Any = None,
-        request_id: Any = "", key_origin: Any = "derived", **others: Any,
-    ) -> None:  # fmt: skip
-        if not others and store is not None and tier is not None:
-            try:
-                key, identity = args
-                body, how = Create(tokens=tokens, ttl_s=ttl_s), _HOWS[key_origin]
-                self._put((self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING))
-                return
-            except Exception:  # noqa: S110  # the general way counts it by its field
-                pass
-        others |= {"tokens": tokens, "ttl_s": ttl_s, "request_id": request_id, "key_origin": key_origin}
-        general(self, *args, **_place(store, tier), **others)
-
-    return cast("F", create)
-
-
-def _short_hit(general: F) -> F:
-    """`hit` likewise. Most hits reuse as many tokens as another did: what a call does not make, nobody has to fetch
-    from another core's cache."""
-    bodies: dict[int, Hit] = {}
-
-    def body_of(reused_tokens: Any) -> Hit:
-        body = Hit(reused_tokens=reused_tokens)
-        if type(reused_tokens) is int and len(bodies) < _BODIES_KEPT:
-            bodies[reused_tokens] = body
-        return body
-
-    @functools.wraps(general)
-    def hit(
-        self: "LifecycleCalls", /, *args: Any, store: Any = None, tier: Any = None, reused_tokens: Any = 0,
-        request_id: Any = "", key_origin: Any = "derived", **others: Any,
-    ) -> None:  # fmt: skip
-        if not others and store is not None and tier is not None:
-            try:
-                key, identity = args
-                known = bodies.get(reused_tokens) if type(reused_tokens) is int else None  # True is not 1 here
-                body, how = known or body_of(reused_tokens), _HOWS[key_origin]
-                self._put((self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING))
-                return
-            except Exception:  # noqa: S110  # the general way counts it by its field
-                pass
-        others |= {"reused_tokens": reused_tokens, "request_id": request_id, "key_origin": key_origin}
-        general(self, *args, **_place(store, tier), **others)
-
-    return cast("F", hit)
-
-
-def _place(store: Any, tier: Any) -> dict[str, Any]:
-    """Without what the caller left out."""
-    return {name: value for name, value in (("store", store), ("tier", tier)) if value is not None}
-
-
 def _usual(values: T, usual: T) -> T:
     """These values, as the object that most calls share where they are the same."""
     return usual if values == usual else values
@@ -131,7 +70,7 @@ class LifecycleCalls:
     _put: Callable[[Item], None]
     _clock: Callable[[], int]
 
-    @_short_create
+    @short_create
     @_never_raises
     def create(
         self,
@@ -180,7 +119,7 @@ class LifecycleCalls:
             )
         )  # fmt: skip
 
-    @_short_hit
+    @short_hit
     @_never_raises
     def hit(
         self,
