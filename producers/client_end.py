@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 CLOSE_TIMEOUT_S = 1.0
+_LOOK_S = 0.05
 
 
 async def end(producer: Any) -> None:
@@ -18,12 +19,16 @@ async def end(producer: Any) -> None:
     if task is not None:
         task.cancel()
     await _close(client)
-    metadata = client._md_update_fut
-    if metadata is not None and not metadata.done():
-        metadata.set_result(False)  # who would do it has just been closed
     if task is not None:
-        with suppress(asyncio.CancelledError, Exception):
-            await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSE_TIMEOUT_S
+        while not task.done() and loop.time() < until:
+            metadata = client._md_update_fut
+            if metadata is not None and not metadata.done():
+                metadata.set_result(False)  # who would do it has just been closed
+            await asyncio.wait({task}, timeout=_LOOK_S)
+        task.cancel()  # once more: what it still waits for is cancelled with it
+        await asyncio.wait({task}, timeout=_LOOK_S)
         await _close(client)  # what a last request may have opened
 
 

@@ -29,6 +29,16 @@ def sequence(memory: MemoryTransport) -> list[int]:
     return [event.seq for event in events(decode(record for _, record in memory.records)) if event.type != "check"]
 
 
+def refused(agent: Agent) -> None:
+    """Runs it: it is to raise before it serves."""
+
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            await agent.run(asyncio.Event())
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("huge", "count", "field"),
     [
@@ -49,9 +59,9 @@ def test_calls_too_large_for_any_record_hold_nothing_up(
             publisher.request_end("e" * 2_000_000)
             hit(publisher)
             assert publisher.flush(30)
-            refused = dict(publisher.stats().refused)
-            assert refused.pop(field) == count
-            assert [name.partition(".")[0] for name in refused] == ["request_end"]
+            said = dict(publisher.stats().refused)
+            assert said.pop(field) == count
+            assert [name.partition(".")[0] for name in said] == ["request_end"]
         assert sequence(memory) == [1, 2, count + 4]
 
 
@@ -77,7 +87,7 @@ def test_the_second_agent_on_a_socket_ends_its_own_line(tmp_path: Path) -> None:
 
     line = Watched()
     with Running(tmp_path / "agent.sock", MemoryTransport()), pytest.raises(ConfigError, match="another agent"):
-        asyncio.run(Agent(tmp_path / "agent.sock", line).run(asyncio.Event()))
+        refused(Agent(tmp_path / "agent.sock", line))
     assert line.stopped
 
 
@@ -95,7 +105,7 @@ def test_a_socket_that_a_killed_agent_has_left_is_taken_over(tmp_path: Path) -> 
 def test_a_file_where_the_socket_should_be_stays_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "kvtrail.toml").write_text("precious")
     with pytest.raises(ConfigError, match="no socket"):
-        asyncio.run(Agent(tmp_path / "kvtrail.toml", MemoryTransport()).run(asyncio.Event()))
+        refused(Agent(tmp_path / "kvtrail.toml", MemoryTransport()))
     assert (tmp_path / "kvtrail.toml").read_text() == "precious"
 
 
@@ -104,7 +114,7 @@ def test_a_path_that_cannot_be_a_socket_is_refused_by_name(tmp_path: Path, name:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match=r"agent\.socket: ") as caught:
-        asyncio.run(Agent(tmp_path / name, MemoryTransport()).run(asyncio.Event()))
+        refused(Agent(tmp_path / name, MemoryTransport()))
     assert "None" not in str(caught.value)
 
 
@@ -114,6 +124,20 @@ def test_an_engine_without_a_way_to_its_agent_goes_on(tmp_path: Path) -> None:
     hit(publisher)
     until(lambda: publisher.stats().failures > 0, "it has tried")
     assert not publisher.close(0.1) and publisher.stats().lost == 2
+
+
+def test_an_engine_that_comes_first_makes_nothing_that_keeps_an_agent_of_another_user_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    publisher = AgentPublisher("gpu-1", tmp_path / "agent.sock", linger_s=0.0)
+    hit(publisher)
+    assert "start the agent before its engines" in caplog.text and not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    with Running(tmp_path / "agent.sock", memory := MemoryTransport()):
+        assert publisher.close(30)
+        assert sequence(memory) == [1, 2]
 
 
 def test_a_stop_leaves_nothing_at_work_behind_its_line_and_loses_nothing(

@@ -93,6 +93,27 @@ def test_another_nodes_spool_is_left_alone(tmp_path: Path) -> None:
     assert left(tmp_path)
 
 
+def test_a_folder_that_several_use_at_once_keeps_everybodys_apart(tmp_path: Path) -> None:
+    """Two nodes, and a node name that was given twice: nobody takes what belongs to a process that lives."""
+    ends = [MemoryTransport(down=True) for _ in range(3)]
+    publishers = [
+        LifecyclePublisher(node, end, config(tmp_path))
+        for node, end in zip(("gpu-1", "gpu-2", "gpu-1"), ends, strict=True)
+    ]
+    for number, publisher in enumerate(publishers):
+        hits(publisher, 20, 100 * number)
+        assert publisher.flush() and publisher.stats().spooled > 0
+    for end in ends:
+        end.down = False
+    for publisher in publishers:
+        until(lambda publisher=publisher: publisher.stats().spooled == 0, "its spool is emptied")  # type: ignore[misc]  # bound now
+        assert publisher.close()
+    for number, end in enumerate(ends):
+        assert order(end) == [str(100 * number + n) for n in range(20)]
+        assert {gaps(lane) for lane in runs(decode(record for _, record in end.records)).values()} == {0}
+    assert left(tmp_path) == []
+
+
 def test_a_full_spool_holds_its_bound_and_what_fits_nowhere_is_a_gap(tmp_path: Path) -> None:
     memory = MemoryTransport(down=True)
     publisher = LifecyclePublisher(
