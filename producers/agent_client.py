@@ -73,7 +73,7 @@ class AgentPublisher:
         surviving_tiers: Sequence[str] | None = None,
         version: str = "",
         max_events: int = 100_000,
-        envelope_events: int = 1024,
+        envelope_events: int = 2048,
         linger_s: float = 0.2,
         close_s: float = 5.0,
         slots: int = DEFAULT_SLOTS,

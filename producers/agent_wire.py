@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..schemas.homes import node_home
-from .buffer import NEVER, Buffer, Flush, Loss, oldest
+from .buffer import NEVER, Buffer, Flush, Loss, columns, oldest
 from .placing import CACHE_CALLS, Homeless
 from .tally import Marks, Tally
 from .telling import Teller
@@ -322,7 +322,7 @@ class AgentLink:
             self._send(lane, calls[:half])
 
     def _encode(self, home: str, first: int, calls: list[Call]) -> bytes:
-        times, names, keys, identities, stores, tiers, owners, requests, tokens, fields = zip(*calls, strict=True)
+        times, names, keys, identities, stores, tiers, owners, requests, tokens, fields = columns(calls)
         places: dict[int, int] = {}
         table: list[dict[str, str]] = []
         ids = list(map(id, identities))
@@ -331,13 +331,13 @@ class AgentLink:
             if identity is not None:
                 table.append(self._dimensions(identity))
         t0 = times[0]
-        columns = (
-            names, keys, tuple(map(places.__getitem__, ids)), stores, tiers, owners, requests, tokens, fields,
+        sent = (
+            names, keys, list(map(places.__getitem__, ids)), stores, tiers, owners, requests, tokens, fields,
         )  # fmt: skip
         return frame(
             {
                 "n": self._number, "home": home, "first": first, "t0": t0 // 1000, "ids": table,
-                "times": [(time_ns - t0) // 1000 for time_ns in times], "columns": list(map(_column, columns)),
+                "times": [(time_ns - t0) // 1000 for time_ns in times], "columns": list(map(_column, sent)),
             }
         )  # fmt: skip
 
@@ -461,7 +461,7 @@ def _texts(calls: list[Call]) -> int:
         return 0
 
 
-def _column(values: tuple[Any, ...]) -> Any:
+def _column(values: list[Any]) -> Any:
     """What stands for these values: one of them where all are the same."""
     first = values[0]
     same = isinstance(first, str | int | None) and values.count(first) == len(values)

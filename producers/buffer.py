@@ -11,7 +11,7 @@ I/O, and never while logging. Standard library only.
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat, starmap
 from operator import itemgetter
@@ -46,6 +46,17 @@ _TIER, _OWNER = itemgetter(5), itemgetter(6)
 
 def _popped(queue: deque[Any], count: int) -> list[Any]:
     return list(starmap(queue.popleft, repeat((), count)))
+
+
+def columns(items: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """What `zip(*items)` gives, without an iterator for each item: a thousand of those set the garbage collector off,
+    which stops the engine to walk all that it has. Raises `ValueError` where they are not of one length."""
+    flat: list[Any] = []
+    deque(map(flat.extend, items), maxlen=0)
+    width = len(items[0])
+    if len(flat) != width * len(items):
+        raise ValueError
+    return [flat[at::width] for at in range(width)]
 
 
 def oldest(pending: deque[Any], limit: int) -> list[Any]:

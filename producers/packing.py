@@ -6,7 +6,6 @@ once a record, the JSON of an identity is made once an object, and a body that m
 Nothing is made here by the thousand that the garbage collector counts: it would stop the engine to walk all it has.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -19,11 +18,9 @@ from ..schemas.events import LONGEST_TEXT, Lookups
 from ..schemas.identity import Identity
 from ..schemas.reserved import HEARTBEAT_NODE, is_reserved
 from ..schemas.wire import SCHEMA_VERSION, Envelope, Extra, Scope
-from .buffer import NOTHING, Item
+from .buffer import NOTHING, Item, columns
 
 _IDENTITIES_KEPT = 8_192
-_WIDTH = 10
-"""Of an `Item`."""
 _BODY = itemgetter(5)
 
 
@@ -47,7 +44,7 @@ class Writer:
 
         Raises `Unpackable`, or what the values themselves raise, where one of the items is no event.
         """
-        times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = _columns(items)
+        times, bodies, keys, identities, stores, tiers, _owners, requests, hows, mores = columns(items)
         at_scope, scopes = _numbered(stores, tiers, hows)
         texts = dict.fromkeys(keys)
         texts.update(dict.fromkeys(requests))
@@ -61,7 +58,7 @@ class Writer:
         t0 = times[0] // 1000
         since = t0 * 1000
         after = [(time_ns - since) // 1000 for time_ns in times]
-        columns: list[Iterable[Any]] = [
+        of_rows: list[Iterable[Any]] = [
             after,
             at_scope,
             map(at.__getitem__, keys),
@@ -71,7 +68,7 @@ class Writer:
         ]
         is_plain = mores.count(NOTHING) == len(items)
         if not is_plain:
-            columns.append(map(_extra, mores))
+            of_rows.append(map(_extra, mores))
         envelope = {
             "v": SCHEMA_VERSION,
             "node": self._node,
@@ -86,7 +83,7 @@ class Writer:
                 for store, tier, (rank, copy, origin, kind, part) in scopes
             ],
             "identities": table,
-            "events": (rows := list(zip(*columns))),  # noqa: B905  # a repeated column has no end
+            "events": (rows := list(zip(*of_rows))),  # noqa: B905  # a repeated column has no end
         }
         record = self._encoder.encode(envelope)
         different = dict(zip(map(id, bodies), rows, strict=True)).values()
@@ -134,15 +131,6 @@ class Writer:
                 self._identities.clear()
             kept = self._identities[id(identity)] = (identity, identity.canonical())
         return kept[1]
-
-
-def _columns(items: Sequence[Item]) -> list[list[Any]]:
-    """What `zip(*items)` gives, without an iterator for each item."""
-    flat: list[Any] = []
-    deque(map(flat.extend, items), maxlen=0)
-    if len(flat) != _WIDTH * len(items):
-        raise Unpackable
-    return [flat[at::_WIDTH] for at in range(_WIDTH)]
 
 
 def _numbered(*columns: list[Any]) -> tuple[Iterable[int], list[tuple[Any, ...]]]:

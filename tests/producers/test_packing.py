@@ -82,5 +82,5 @@ def test_one_bad_value_among_many_that_are_alike_stops_a_run(fault: str, at: int
 
 def test_an_item_of_another_shape_stops_a_run() -> None:
     item: Item = (START_NS, Hit(), "k", WHO[1], "kv", "gpu", "", "r", PLAIN, NOTHING)
-    with pytest.raises(Unpackable):
+    with pytest.raises(ValueError):
         written([item, item[:9]])  # type: ignore[list-item]  # that is the point
