@@ -12,10 +12,16 @@ SETTLED_KEPT = 10_000
 
 
 class Waiting(Struct):
-    """A notification and how often it was tried."""
+    """A notification and how often it was tried. `recalled`: an earlier life had it, and may have tried it too."""
 
     notification: Notification
     attempts: int = 0
+    recalled: bool = False
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the target cannot have taken it."""
+        return not self.attempts and not self.recalled
 
 
 class TargetQueue:
@@ -32,7 +38,7 @@ class TargetQueue:
         cause_id = notification.cause_id
         if self._knows(notification):
             return []
-        untried = [one for one in self.waiting if one.notification.cause_id == cause_id and not one.attempts]
+        untried = [one for one in self.waiting if one.notification.cause_id == cause_id and one.untouched]
         dropped = [one for one in untried if one.notification.kind == "grown"]
         opened = next((one for one in untried if one.notification.kind == "opened"), None)
         if notification.kind == "resolved" and opened is not None:
@@ -51,7 +57,7 @@ class TargetQueue:
         """Add one that an earlier life decided. Nothing becomes superfluous by that: what did was written down, and
         anything else may have been on its way when that life ended."""
         if not self._knows(notification):
-            self.waiting.append(Waiting(notification))
+            self.waiting.append(Waiting(notification, recalled=True))
 
     def _knows(self, notification: Notification) -> bool:
         cause_id = notification.cause_id

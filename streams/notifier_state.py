@@ -53,6 +53,8 @@ class State(Struct, kw_only=True):
             for name, (waiting, settled) in state["queues"].items():
                 queue = self.queues.setdefault(name, TargetQueue())
                 queue.waiting = _waiting.decode(waiting)
+                for one in queue.waiting:
+                    one.recalled = True
                 queue.settled = {cause_id: (episode, revision) for cause_id, (episode, revision) in settled}
         except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
             raise SnapshotError("is damaged.", field="snapshot", remedy="It is built anew.") from error

@@ -285,6 +285,15 @@ def test_what_was_on_its_way_when_a_life_ended_is_told_again_as_itself(after: Ki
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("after", ["grown", "resolved"])
+def test_what_an_earlier_life_may_have_told_is_not_left_out_by_the_next(after: Kind) -> None:
+    """More than one may have been taken without a record, where the broker was away."""
+    again = TargetQueue()
+    restore(again, [told(cause="d"), told()])
+    assert decide(again, told(after, 2)) == []
+    assert [one.notification.id for one in again.waiting] == [told(cause="d").id, told().id, told(after, 2).id]
+
+
 def decide(queue: TargetQueue, notification: Notification) -> list[Attempt]:
     """As a courier does: what is superfluous now is written down."""
     superfluous = [superseded(one) for one in queue.put(notification)]
