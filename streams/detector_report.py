@@ -12,7 +12,7 @@ from .factfeed import FactFeed
 from .metrics import Registry
 from .partition import PartitionTask
 from .reader import TopicReader
-from .vitals import log_ends
+from .vitals import log_ends, unanswered
 
 STUCK_S = 120.0
 """A partition with work in hand that got nothing done for this long is stuck."""
@@ -63,7 +63,7 @@ class DetectorReport:
         if owned is None:
             return ["no partitions have been assigned yet"]
         by_partition = {task.partition: task for task in self._tasks()}
-        reasons = await self.alive()
+        reasons = await self.alive() + await unanswered(self._ends.ends(owned) if owned else None)
         for partition in sorted(owned):
             task = by_partition.get(partition)
             if task is None or not task.recovered:

@@ -14,6 +14,7 @@ from .metrics import Registry
 
 _REQUEST_S = 5.0
 _ANSWER_S = 10.0
+_COLLECT_S = 8.0
 _LARGEST_REQUEST = 16 * 1024
 
 _log = logging.getLogger("kvtrail.streams.health")
@@ -72,11 +73,21 @@ class HealthServer:
         if method not in ("GET", "HEAD"):
             return _response(405, "text/plain", b"only GET\n")
         if path == "/metrics":
-            await self._collect()
+            try:
+                async with asyncio.timeout(_COLLECT_S):
+                    await self._collect()
+            except Exception as error:
+                # What is known is told: a page that is missing says less than one that is not up to date.
+                _log.warning("metrics are not up to date: %r", error)
             body = self._registry.render().encode()
             return _response(200, "text/plain; version=0.0.4; charset=utf-8", body, method)
         if path in self._reasons:
-            reasons = await self._reasons[path]()
+            try:
+                async with asyncio.timeout(_COLLECT_S):
+                    reasons = await self._reasons[path]()
+            except Exception as error:
+                _log.warning("%s cannot be told: %r", path, error)
+                reasons = [f"it cannot be told ({type(error).__name__})"]
             body = json.dumps({"ok": not reasons, "reasons": reasons}).encode() + b"\n"
             return _response(503 if reasons else 200, "application/json", body, method)
         return _response(404, "text/plain", b"/metrics, /livez, /readyz\n", method)

@@ -1,6 +1,6 @@
 """How a resolver is: its metrics, whether it lives, whether it is ready. Reads what the worker keeps anyway."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
@@ -50,6 +50,10 @@ class ResolverReport(Vitals):
     def __init__(self, config: Config, metrics: Registry, worker: Worker) -> None:
         super().__init__(metrics, worker, name=_WORKER, instance=config.resolver.instance, stuck_s=STUCK_S)
         self._worker = worker
+
+    def asked(self) -> Awaitable[object] | None:
+        """How far its partitions go."""
+        return self._worker.ends([*self._worker.places]) if self._worker.places else None
 
     async def problems(self) -> list[str]:
         """Partitions that it owns and does not resolve yet."""

@@ -11,6 +11,7 @@ from .. import __version__
 from .metrics import Registry
 
 _LAG_S = 3.0
+_ANSWER_S = 2.0
 _Tp = TypeVar("_Tp")
 
 
@@ -43,7 +44,11 @@ class Vitals:
         """Reasons why this worker does not do everything it should. Standing by is being ready."""
         if not self._member.was_assigned:
             return ["no partitions have been assigned yet"]
-        return await self.alive() + await self.problems()
+        return await self.alive() + await unanswered(self.asked()) + await self.problems()
+
+    def asked(self) -> Awaitable[object] | None:
+        """A question to the broker that one who works could answer; None for a worker that has nothing to ask."""
+        return None
 
     async def problems(self) -> list[str]:
         """Reasons of its own why this worker, which has partitions, is not ready."""
@@ -52,6 +57,19 @@ class Vitals:
     async def collect(self) -> None:
         """Bring the registry up to date."""
         self._metrics.set("kvtrail_worker_ready", not await self.ready(), worker=self._name)
+
+
+async def unanswered(asked: Awaitable[object] | None) -> list[str]:
+    """A reason where a broker does not answer: nothing is taken from it then, however well everything else is."""
+    if asked is None:
+        return []
+    try:
+        await asyncio.wait_for(asked, _ANSWER_S)
+    except (KafkaError, TimeoutError):
+        return ["the broker does not answer"]
+    except ValueError:
+        return []  # of partitions that are just being moved
+    return []
 
 
 async def log_ends(asked: Awaitable[dict[_Tp, int]]) -> dict[_Tp, int]:

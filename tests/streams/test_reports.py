@@ -25,6 +25,10 @@ async def _away(_: object) -> dict[int, int]:
     raise KafkaConnectionError
 
 
+async def _there(_: object) -> dict[int, int]:
+    return {}
+
+
 def _task(partition: int, **state: Any) -> PartitionTask:
     fold = Fold(Judge(JudgingConfig(), "test", FactBook()), 0)
     value = histories.envelope(histories.incident(f"node-{partition}"))[1]
@@ -44,7 +48,7 @@ def test_a_detector_is_ready_when_every_partition_it_holds_is_recovered() -> Non
         facts = cast(FactFeed, SimpleNamespace(facts=1, ticks=2))
         metrics = Registry()
         report = DetectorReport(Config(), metrics, facts, tasks=lambda: tasks, owned=lambda: owned)
-        vars(report)["_ends"] = SimpleNamespace(ends=_away)
+        vars(report)["_ends"] = SimpleNamespace(ends=_there)
         assert await report.ready() == ["no partitions have been assigned yet"]
         assert await report.alive() == []
         owned = {0, 1}
@@ -59,6 +63,10 @@ def test_a_detector_is_ready_when_every_partition_it_holds_is_recovered() -> Non
         [reason] = await report.alive()
         assert reason.startswith("partition 1 has been stuck")
         assert await report.ready() == [reason]
+        tasks[1] = _task(1)
+        vars(report)["_ends"] = SimpleNamespace(ends=_away)
+        assert await report.ready() == ["the broker does not answer"]
+        assert await report.alive() == [], "a broker that is away is no reason to restart"
         owned = {0}
         await report.collect()
         text = metrics.render()
