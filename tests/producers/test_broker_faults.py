@@ -62,6 +62,27 @@ def test_nothing_is_lost_or_out_of_order_when_the_broker_is_killed(own: KafkaBro
         assert transport.producers_built > 1
 
 
+def test_a_sequence_that_the_broker_refuses_costs_nothing(own: KafkaBroker) -> None:
+    """aiokafka #1017: after OutOfOrderSequenceNumber a producer never delivers again."""
+    transport = KafkaTransport(own.config, ack_timeout_s=2)
+    publisher = LifecyclePublisher("gpu-1", transport, PublisherConfig(linger_s=0.01))
+    with Load(publisher) as load:
+        for built in (1, 2, 3):
+            sent = publisher.stats().sent
+            until(lambda sent=sent: publisher.stats().sent > sent + 100, "events arrive", 60)  # type: ignore[misc]  # bound now
+            assert transport._link is not None
+            numbers = transport._link.producer._txn_manager._sequence_numbers
+            for partition in list(numbers):
+                numbers[partition] += 7  # as if seven records had been lost on the way
+            until(lambda built=built: transport.producers_built > built, "the producer is replaced", 60)  # type: ignore[misc]  # bound now
+        sent = publisher.stats().sent
+        until(lambda: publisher.stats().sent > sent + 100, "events arrive again", 60)
+    assert publisher.close(60)
+    stats = publisher.stats()
+    assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
+    complete(own.config, {"gpu-1": load.made + 1})
+
+
 def test_a_broker_that_comes_late_gets_everything(tmp_path_factory: pytest.TempPathFactory) -> None:
     port = free_ports(1)[0]
     publisher = LifecyclePublisher.to_kafka("gpu-1", KafkaConfig(bootstrap=f"127.0.0.1:{port}"))

@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ from kvtrail.producers.kafka import KafkaTransport
 from kvtrail.producers.kafka_client import connection
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.transport import TransportError
-from kvtrail.schemas.config import Config, KafkaConfig, KafkaSecurity, load_config
+from kvtrail.schemas.config import Config, KafkaConfig, KafkaSecurity, PublisherConfig, load_config
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.schemas.topics import FACTS
 from kvtrail.streams.credentials import credentials
 from kvtrail.streams.topics import ensure_topics
 from pydantic import ValidationError
 
-from .reading import TENANT, decode, events, read_topic
+from .load import Load, complete
+from .reading import TENANT, decode, events, read_topic, until
 
 SECRET = "hunter2-and-more"
 
@@ -41,6 +43,7 @@ listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.securi
 listener.name.sasl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.sasl.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 listener.name.both.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.both.scram-sha-512.connections.max.reauth.ms=1000
 listener.name.both.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/broker.pem
@@ -122,6 +125,23 @@ def test_every_client_gets_in_with_its_credentials(guarded: dict[str, KafkaConfi
     found = events(decode(value for _, _, value in read_topic(guarded["open"])))
     assert [event.seq for event in found if event.node == f"gpu {how}"] == [1, 2]
     assert any(f'"{how}"'.encode() in value for _, _, value in read_topic(guarded["open"], FACTS))
+
+
+@pytest.mark.kafka
+def test_sessions_that_expire_under_load_cost_nothing(
+    guarded: dict[str, KafkaConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker ends every connection that has not said again after a second who it is, and aiokafka never does."""
+    transport = KafkaTransport(guarded["SCRAM over TLS"])
+    publisher = LifecyclePublisher("gpu-sessions", transport, PublisherConfig(linger_s=0.01))
+    with Load(publisher) as load:
+        until(lambda: " closed" in caplog.text, "a session ends")
+        ended = time.monotonic()
+        until(lambda: time.monotonic() - ended > 3, "some more of them")
+        sent = publisher.stats().sent
+        until(lambda: publisher.stats().sent > sent + 200, "events arrive")
+    assert publisher.close(60) and publisher.stats().lost == 0
+    complete(guarded["open"], {"gpu-sessions": load.made + 1})
 
 
 @pytest.mark.kafka
