@@ -15,9 +15,16 @@ from kvtrail.schemas.config import PublisherConfig
 class Running:
     """An agent that serves until `stop`, which is as abrupt for its engines as a kill."""
 
-    def __init__(self, path: Path, line: Line, *, allowed: Callable[[int, int], bool] = lambda uid, gid: True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        line: Line,
+        *,
+        group: int | None = None,
+        allowed: Callable[[int, int], bool] = lambda uid, gid: True,
+    ) -> None:
         self.path = path
-        self.agent = Agent(path, line, PublisherConfig(), allowed=allowed)
+        self.agent = Agent(path, line, PublisherConfig(), group=group, allowed=allowed)
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()

@@ -1,11 +1,15 @@
 """What a host does to an agent and its engines: huge calls, odd paths, two agents, a stop in the middle of work."""
 
 import asyncio
+import errno
 import os
+import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kvtrail.cli.agent import may_publish
 from kvtrail.producers.agent import Agent
 from kvtrail.producers.agent_client import AgentPublisher
 from kvtrail.producers.memory import MemoryTransport
@@ -13,7 +17,7 @@ from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.spool import Spool
 from kvtrail.producers.tally import TALLY, Tally, folder_name
 from kvtrail.producers.transport import TransportError
-from kvtrail.schemas.config import PublisherConfig
+from kvtrail.schemas.config import AgentConfig, Config, PublisherConfig
 from kvtrail.schemas.errors import ConfigError
 
 from .agents import Running
@@ -92,8 +96,6 @@ def test_the_second_agent_on_a_socket_ends_its_own_line(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_a_killed_agent_has_left_is_taken_over(tmp_path: Path) -> None:
-    import socket
-
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "agent.sock"))
     memory = MemoryTransport()
@@ -124,6 +126,36 @@ def test_an_engine_without_a_way_to_its_agent_goes_on(tmp_path: Path) -> None:
     hit(publisher)
     until(lambda: publisher.stats().failures > 0, "it has tried")
     assert not publisher.close(0.1) and publisher.stats().lost == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.parametrize(("group", "gets_in"), [(54_321, True), (54_322, False)])
+def test_the_sockets_rights_let_in_its_group_and_nobody_else(group: int, gets_in: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o711)
+        with Running(Path(name) / "agent.sock", MemoryTransport(), group=54_321) as running:
+            child = os.fork()
+            if child == 0:  # another user, with a group of its own: says by its exit status whether it got in
+                status = -1
+                try:
+                    os.setgroups([])
+                    os.setgid(group)
+                    os.setuid(54_323)
+                    with socket.socket(socket.AF_UNIX) as engine:
+                        status = engine.connect_ex(str(running.path))
+                finally:
+                    os._exit(status)
+            said = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert said == (0 if gets_in else errno.EACCES)
+
+
+def test_of_whom_the_rights_let_in_only_those_may_publish_that_are_named() -> None:
+    own = os.geteuid()
+    named = may_publish(Config(agent=AgentConfig(users=("54321",))), None)
+    assert named(0, 0) and named(own, 7) and named(54_321, 7) and not named(54_322, 7)
+    assert may_publish(Config(), 54_321)(54_322, 54_321), "a group's members are let in by the socket's rights"
+    with pytest.raises(ConfigError, match=r"agent\.users"):
+        may_publish(Config(agent=AgentConfig(users=("nobody-of-this-name",))), None)
 
 
 def test_an_engine_that_comes_first_makes_nothing_that_keeps_an_agent_of_another_user_from_starting(
