@@ -15,18 +15,34 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
+from ..producers import LifecyclePublisher
+from ..producers.agent_client import AgentPublisher
 from ..producers.kafka_client import connection
 from ..schemas.config import KafkaConfig
 from ..schemas.identity import PrefixKey
 from ..schemas.topics import LIFECYCLE
 
 Call = Callable[[int], object]
+Publisher = LifecyclePublisher | AgentPublisher
 
 IDENTITY = PrefixKey(
     tenant_id="northwind", model_id="smol", weights_digest="a" * 64, kv_dtype="float16", tokenizer_id="smol",
     template_id="support_v7", template_digest="b" * 64, tool_schema_digest="", token_ids_digest="c" * 64,
 )  # fmt: skip
 KEYS = [f"{n:064x}" for n in range(512)]
+REQUESTS = [(f"request-{n}", 16 * (n + 1)) for n in range(64)]
+"""Of the sequences of a batch: the request's id, and the tokens that its hits reuse."""
+
+
+def hits(publisher: Publisher) -> Call:
+    """A hit, as an engine reports it."""
+    hit = publisher.hit
+
+    def call(n: int) -> None:
+        request, tokens = REQUESTS[n & 63]
+        hit(KEYS[n & 511], IDENTITY, store="kv", tier="nvme", reused_tokens=tokens, request_id=request)
+
+    return call
 
 
 @contextlib.contextmanager
