@@ -167,6 +167,11 @@ def test_a_torn_end_and_a_line_that_no_broker_takes_cost_only_themselves(tmp_pat
     assert checked.stdout == "2 records with 10 events and 0 facts would be sent, 3 refused\n"
 
 
+def test_a_span_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
+    turned = CliRunner().invoke(replay, ["--from", "1h", "--to", "2h"])
+    assert isinstance(turned.exception, KvtrailError) and "lies before --from" in str(turned.exception)
+
+
 def test_times_are_read_in_both_ways() -> None:
     assert moment("90s", "from", 1000.0) == 910_000_000
     assert moment("2026-11-29T12:00Z", "from", 0) == moment("2026-11-29T13:00+01:00", "from", 0)

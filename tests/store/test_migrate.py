@@ -1,12 +1,14 @@
 """Migrations: resumable at every statement, refused when they changed, and the schema they make fits the schemas."""
 
+import contextlib
+import itertools
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from kvtrail.schemas.config import ClickHouseConfig, Config, RetentionConfig
-from kvtrail.schemas.errors import StoreUnavailable
+from kvtrail.schemas.errors import StoreRejected, StoreUnavailable
 from kvtrail.schemas.identity import DIMENSIONS
 from kvtrail.store import migrate as m
 from kvtrail.store.client import Client, connect
@@ -41,19 +43,21 @@ class Stop(Exception):
 class Dying(Client):
     """A client whose process ends at its nth command: before it, or after it and before anyone hears."""
 
-    def __init__(self, like: Client, config: ClickHouseConfig, at: int, *, after: bool) -> None:
+    def __init__(
+        self, like: Client, config: ClickHouseConfig, at: int, *, after: bool, kind: type[Exception] = Stop
+    ) -> None:
         super().__init__(config, database=like.database)
-        self.left, self.after = at, after
+        self.left, self.after, self.kind = at, after, kind
 
     def command(
         self, sql: str, params: Mapping[str, Any] = {}, settings: Mapping[str, Any] = {}, *, in_database: bool = True
     ) -> None:  # fmt: skip
         self.left -= 1
         if self.left == 0 and not self.after:
-            raise Stop
+            raise self.kind("here")
         super().command(sql, params, settings, in_database=in_database)
         if self.left == 0:
-            raise Stop
+            raise self.kind("here")
 
 
 def commands() -> int:
@@ -70,25 +74,36 @@ def test_empty_to_head_and_head_again(bare: Client) -> None:
     m.verify(bare)
 
 
-def test_interrupted_anywhere_it_resumes(bare: Client, engine: ClickHouseConfig) -> None:
+@pytest.mark.parametrize("kind", [Stop, StoreRejected])
+def test_interrupted_at_every_statement_it_resumes(
+    bare: Client, engine: ClickHouseConfig, kind: type[Exception]
+) -> None:
+    """The process ends, or the store refuses, after each statement before that was written down, and after that."""
     m.migrate(bare, Config())
     whole = objects(bare)
     bare.command(f"DROP DATABASE {bare.database} SYNC", in_database=False)
-    done = 0
-    # Every life of the process ends at its third statement at the latest, now before, now after it took effect.
-    for life in range(4 * commands()):
-        dying = Dying(bare, engine, 3 + life % 3, after=life % 2 == 0)
+    # Two commands prepare; the third is the next statement, the fourth writes it down.
+    for life in itertools.count():
+        dying = Dying(bare, engine, 3 + life % 2, after=True, kind=kind)
         try:
-            done += m.migrate(dying, Config())
+            m.migrate(dying, Config())
             break
-        except Stop:
+        except kind:
             continue
         finally:
             dying.close()
-    else:
-        pytest.fail("it never came to an end")
-    assert life > len(whole) / 2, "it was hardly interrupted"
+    assert life == commands() - 2
     assert objects(bare) == whole
+    m.verify(bare)
+
+
+def test_interrupted_before_it_has_begun_it_begins_again(bare: Client, engine: ClickHouseConfig) -> None:
+    for at, after in itertools.product((1, 2, 3), (False, True)):
+        dying = Dying(bare, engine, at, after=after)
+        with contextlib.suppress(Stop):
+            m.migrate(dying, Config())
+        dying.close()
+    m.migrate(bare, Config())
     m.verify(bare)
 
 
