@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
@@ -308,7 +309,13 @@ class PrefixKey(Identity):
 
     def fingerprint(self) -> str:
         """SHA-256 over the canonical form, 64 hex digits: the store key. People are shown the first 16."""
-        return hashlib.sha256(self.canonical()).hexdigest()
+        return _fingerprint(self)
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(key: PrefixKey) -> str:
+    """Of equal keys once: an engine asks for it at every lookup."""
+    return hashlib.sha256(key.canonical()).hexdigest()
 
 
 def identity_error(error: ValidationError) -> BadInput:
