@@ -67,6 +67,8 @@ class Result(Struct):
     latency_p99_s: float
     latency_max_s: float
     latencies: int
+    stages: dict[str, list[float]]
+    """p50 and p99 of the seconds from sending until a finding was in its topic, and until it was inserted."""
     disk: dict[str, float]
     """Bytes an event on the store's disk, compressed, by table; `kafka`: in the log, with each producer's codec."""
     tiers: dict[str, Tier]
@@ -120,7 +122,12 @@ async def measure(folder: Path, options: Options) -> Result:
             migrate(client, rig.config)
         base, base_store_s = await _floor(rig, folder)
         published = await _publisher(rig, folder)
-    latencies = latency.of(expected)
+    found = latency.of(expected)
+    latencies = [seen for _, _, seen in found]
+    stages = {
+        name: [_quantile([one[at] for one in found], share) for share in (0.5, 0.99)]
+        for at, name in enumerate(("judged", "inserted"))
+    }
     rate = base.events / (base.ended - base.began)
     tiers = {
         name: Tier(cpu_us=sustained.cpu_s.get(name, 0.0) / fast.events * 1e6, peak_mb=peaks[name]) for name in peaks
@@ -136,7 +143,8 @@ async def measure(folder: Path, options: Options) -> Result:
         findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
         floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
         half_rate=sustained.rate / 2, latency_p50_s=_quantile(latencies, 0.5), latency_p99_s=_quantile(latencies, 0.99),
-        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), disk=disk, tiers=tiers, wrong=wrong,
+        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), stages=stages, disk=disk, tiers=tiers,
+        wrong=wrong,
     )  # fmt: skip
 
 
@@ -282,6 +290,8 @@ def table(result: Result, options: Options) -> str:
         f"  latency at {result.half_rate:,.0f} events/s, {result.latencies} findings: "
         f"p50 {result.latency_p50_s:.2f} s, "
         f"p99 {result.latency_p99_s:.2f} s, max {result.latency_max_s:.2f} s",
+        "  of it, p50 and p99: "
+        + ", ".join(f"{name} after {p50:.2f} and {p99:.2f} s" for name, (p50, p99) in result.stages.items()),
         f"                                         (budget p99 {BUDGET_P99_S:g} s: "
         f"{met[result.latency_p99_s <= BUDGET_P99_S]})",
         f"  {'process':<14}{'us of CPU an event':>20}{'peak MB':>10}",

@@ -90,6 +90,7 @@ class Latency:
         self.fed: Fed | None = None
         self._client = client
         self._seen: dict[Revision, float] = {}
+        self._inserted: dict[Revision, float] = {}
         self._since = "1970-01-01 00:00:00"
         self._stopping = False
         self._take()
@@ -109,23 +110,29 @@ class Latency:
 
     def _take(self) -> None:
         rows = self._client.query(
-            "SELECT id, revision, toString(inserted_at - 1) AS since FROM findings "
+            "SELECT id, revision, toString(inserted_at - 1) AS since, toUnixTimestamp64Milli(inserted_at) AS at_ms "
+            "FROM findings "
             "WHERE inserted_at > toDateTime64({since:String}, 3, 'UTC') ORDER BY inserted_at",
             {"since": self._since},
         )
         now = time.time()
         for row in rows:
-            self._seen.setdefault((str(row["id"]), int(row["revision"])), now)
+            revision = str(row["id"]), int(row["revision"])
+            self._seen.setdefault(revision, now)
+            self._inserted.setdefault(revision, int(row["at_ms"]) / 1000)
             self._since = str(row["since"])
 
-    def of(self, expected: Expected) -> list[float]:
-        """Seconds from sending the record that a revision came of to its being queryable."""
+    def of(self, expected: Expected) -> list[tuple[float, float, float]]:
+        """For each revision, seconds from sending the record that it came of to its being in the findings topic, to
+        its being inserted, and to its being returned by a query."""
         assert self.fed is not None
         sent = {(partition, offset): at for partition, offset, at in self.fed.sent}
         return [
-            at - sent[origin]
+            (expected.judged_at[revision] - began, self._inserted[revision] - began, at - began)
             for revision, at in self._seen.items()
-            if revision not in self._before and (origin := expected.origin.get(revision)) in sent
+            if revision not in self._before
+            and revision in expected.judged_at
+            and (began := sent.get(expected.origin.get(revision, (-1, -1)), 0.0))
         ]
 
 

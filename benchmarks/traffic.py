@@ -12,8 +12,8 @@ from ..judging.factbook import FactBook
 from ..judging.judge import Judge
 from ..schemas.config import Config
 from ..schemas.facts import Tick, decode_fact, encode_fact
-from ..schemas.findings import Finding
-from ..schemas.topics import FACTS, LIFECYCLE
+from ..schemas.findings import Finding, decode_finding
+from ..schemas.topics import FACTS, FINDINGS, LIFECYCLE
 from ..simulator.delivery import DeliverySpec
 from ..simulator.fleet import FleetSpec
 from ..simulator.run import Run
@@ -89,10 +89,11 @@ def read(path: Path, first: int, end: int) -> Iterator[Frame]:
 
 class Expected(NamedTuple):
     """`origin`: the record, by partition and offset, that each revision of a finding came of; `final`: the newest
-    revision of each finding."""
+    revision of each finding. `judged_at`: when the broker got each revision from a detector, unix time."""
 
     origin: dict[Revision, tuple[int, int]]
     final: dict[str, Finding]
+    judged_at: dict[Revision, float]
 
 
 async def judge(config: Config) -> Expected:
@@ -111,7 +112,12 @@ async def judge(config: Config) -> Expected:
                 origin[finding.id, finding.revision] = partition, record.offset
                 if finding.id not in final or final[finding.id].revision <= finding.revision:
                     final[finding.id] = finding
-    return Expected(origin, final)
+    judged_at: dict[Revision, float] = {}
+    for partition in range(config.kafka.partitions):
+        for record in await topic_records(config, FINDINGS, partition):
+            finding = decode_finding(record.value)
+            judged_at.setdefault((finding.id, finding.revision), record.append_us / 1e6)
+    return Expected(origin, final, judged_at)
 
 
 async def topic_records(config: Config, topic: str, partition: int) -> list[Record]:

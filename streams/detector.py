@@ -28,9 +28,10 @@ from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
 from .metrics import Registry
 from .observing import ObservationsTopic
-from .partition import Delivery, PartitionTask, Services
+from .partition import Delivery, PartitionTask
 from .process import Stopping, calm_collector, die, report
 from .records import Record
+from .services import Services
 from .statetopic import StateTopic
 from .topics import ensure_topics
 
@@ -117,6 +118,7 @@ class Detector:
             outlet=FindingsTopic(self._producer),
             observations=ObservationsTopic(self._producer),
             letters=DeadLetterTopic(self._producer),
+            saving_turn=asyncio.Lock(),
             committed=self._committed,
             owns=self._owned.__contains__,
             metrics=metrics,

@@ -8,35 +8,41 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
-from ..judging.errors import SnapshotError
-from ..judging.judge import Judge
-from ..schemas.config import Config
-from ..schemas.dead_letters import DeadLetter
-from ..schemas.envelope import EnvelopeDecoder
-from ..schemas.errors import BrokerError
 from ..schemas.findings import Finding
 from ..schemas.reserved import is_own
 from ..schemas.topics import LIFECYCLE
-from .factfeed import FactFeed
 from .fold import Fold, JudgingFailed
-from .metrics import Registry
-from .observing import Observed
 from .reader import TopicReader
 from .records import Record
-from .refusals import RefusalLimit, refused
+from .restoring import load, restore
 from .saving import Saving
-from .snapshots import Manifest, SnapshotUnusable, manifest_key
-from .statetopic import StateTopic
+from .services import Services
 from .unjudged import judge_again
 
 _log = logging.getLogger("kvtrail.streams.detector")
 _QUEUED = 4
 """Deliveries that wait for one partition before Faust is held back."""
+_HELD_BYTES = 256 * 1024
+"""Of envelopes, judged in one go: a thousand events or two, some 30 ms."""
+
+
+def portions(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Records in their order, as many at a time as the loop may be held for."""
+    portion: list[Record] = []
+    size = 0
+    for record in records:
+        portion.append(record)
+        size += len(record.value)
+        if size >= _HELD_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 class Delivery(Struct, frozen=True):
@@ -44,39 +50,6 @@ class Delivery(Struct, frozen=True):
 
     records: list[Record]
     acknowledge: Callable[[], Awaitable[None]]
-
-
-class Outlet(Protocol):
-    """Where findings go. Returns when all of them are acknowledged."""
-
-    async def publish(self, findings: list[Finding]) -> None: ...
-
-
-class Beside(Protocol):
-    """Where observations go. Returns when all of them are acknowledged."""
-
-    async def publish(self, partition: int, observed: Sequence[Observed]) -> None: ...
-
-
-class Letters(Protocol):
-    """Where dead letters go. Returns when all of them are acknowledged."""
-
-    async def publish(self, letters: Sequence[DeadLetter]) -> object: ...
-
-
-class Services(Struct, frozen=True, kw_only=True):
-    """What the partitions of one worker share. `committed` is the group's offset for a partition, None for none;
-    `owns` says whether the worker still owns it."""
-
-    config: Config
-    facts: FactFeed
-    state: StateTopic
-    outlet: Outlet
-    observations: Beside
-    letters: Letters
-    committed: Callable[[int], Awaitable[int | None]]
-    owns: Callable[[int], bool]
-    metrics: Registry
 
 
 class PartitionTask:
@@ -98,7 +71,9 @@ class PartitionTask:
         self._fold: Fold | None = None
         self._stopping = False
         self._reader = self._new_reader()
-        self.saving = Saving(partition, services.state, services.owns, services.config.detector.snapshot_s)
+        self.saving = Saving(
+            partition, services.state, services.owns, services.config.detector.snapshot_s, turn=services.saving_turn
+        )
 
     @property
     def next(self) -> int:
@@ -150,72 +125,10 @@ class PartitionTask:
         self.moved_at = time.monotonic()
 
     async def _restore(self) -> Fold:
-        """The saved state; the log's beginning where none was saved, or where the log still begins and none can be
-        used. Raises `BrokerError` where going on would lose history in silence."""
-        start, end = await self._reader.bounds(self.partition)
-        where = {"partition": self.partition}
-        try:
-            fold = await self._from_snapshot(start, end)
-        except (SnapshotUnusable, SnapshotError) as error:
-            if start > 0:
-                raise self._unusable(f"cannot be used ({error})") from error
-            _log.warning("the saved state cannot be used (%s): judging the whole log again", error, extra=where)
-        else:
-            if fold is not None:
-                _log.info("restored", extra={**where, "next": fold.next})
-                return fold
-            if start > 0:
-                _log.warning("the log's beginning is gone and no state was saved: starting cold", extra=where)
-        config = self._services.config
-        judge = Judge(config.judging, config.deployment, self._services.facts.book, observe=config.fleet.enabled)
-        return Fold(judge, start, limit=await self._limit(start))
-
-    async def _from_snapshot(self, start: int, end: int) -> Fold | None:
-        snapshot = await self._services.state.restore(self.partition)
-        if snapshot is None:
-            return None
-        manifest = snapshot.manifest
-        if manifest.next < start:
-            raise self._unusable("ends before the log begins: the records between are lost.")
-        if manifest.next > end or await self._is_another_log(manifest, start):
-            raise self._unusable("belongs to another log: the topic is not the one it was folded from.")
-        judge = await asyncio.to_thread(self._load, snapshot.state)
-        self.saving.reached = manifest.next
-        limit = await self._limit(manifest.next, start, frozenset(manifest.unjudged))
-        fold = Fold(judge, manifest.next, manifest.last_append_us, limit)
-        fold.unjudged = [*manifest.unjudged]
+        fold, saved = await restore(self.partition, self._services, self._reader)
+        if saved:
+            self.saving.reached = fold.next
         return fold
-
-    async def _limit(
-        self, reached: int, start: int | None = None, unjudged: frozenset[int] = frozenset()
-    ) -> RefusalLimit:
-        """The limit of refusals, with what was refused just before `reached`: a restart forgives nothing."""
-        section = self._services.config.detector
-        limit = RefusalLimit(
-            f"{LIFECYCLE}/{self.partition}", "detector", in_a_row=section.refused_in_a_row, share=section.refused_share
-        )
-        first = max(reached - section.refused_in_a_row, reached if start is None else start)
-        decoder = EnvelopeDecoder()
-        async for records in self._reader.read(self.partition, first, reached):
-            limit.recall(record.offset in unjudged or refused(decoder.decode(record.value)) for record in records)
-        return limit
-
-    async def _is_another_log(self, manifest: Manifest, start: int) -> bool:
-        """Offsets start again where a topic was deleted and made anew; append times do not."""
-        last = manifest.next - 1
-        if last < start or not manifest.last_append_us:
-            return False
-        async for records in self._reader.read(self.partition, last, manifest.next):
-            return records[0].append_us != manifest.last_append_us
-        return False
-
-    def _unusable(self, why: str) -> BrokerError:
-        return BrokerError(
-            f"the saved state {why}",
-            field=f"{LIFECYCLE}/{self.partition}",
-            remedy=f"Restore the topic, or write a tombstone for {manifest_key(self.partition).decode()} to "
-            "kvtrail.state: the partition then starts with a hole in its history.",
-        )
 
     async def _catch_up(self, fold: Fold) -> bool:
         """What the group has committed is not delivered again, whether or not it is part of the restored state.
@@ -257,7 +170,17 @@ class PartitionTask:
         """Facts first, then the records, then the findings; nothing is acknowledged before they are."""
         started, metrics = time.monotonic(), self._services.metrics
         await self._services.facts.reach(max(record.append_us for record in records))
-        left = records
+        for portion in portions(records):
+            await self._judge_portion(fold, portion)
+            await asyncio.sleep(0)  # others have findings to publish, a membership to keep
+        self.records += len(records)
+        self._move(busy=self.busy)
+        metrics.observe("kvtrail_detector_batch_seconds", self.moved_at - started)
+        self.saving.judged(self.moved_at - started)
+        if self.saving.wait_s() <= 0:
+            await self.saving.begin(fold)
+
+    async def _judge_portion(self, fold: Fold, left: list[Record]) -> None:
         while left:
             try:
                 findings = fold.apply(left)
@@ -267,13 +190,7 @@ class PartitionTask:
                 left = [record for record in left if record.offset >= fold.next]
             else:
                 await self._publish(findings)
-                break
-        self.records += len(records)
-        self._move(busy=self.busy)
-        metrics.observe("kvtrail_detector_batch_seconds", self.moved_at - started)
-        self.saving.judged(self.moved_at - started)
-        if self.saving.wait_s() <= 0:
-            await self.saving.begin(fold)
+                return
 
     async def _publish(self, findings: list[Finding]) -> None:
         """Returns when all are acknowledged, and what was observed beside them."""
@@ -292,7 +209,7 @@ class PartitionTask:
 
     async def _once_more(self, fold: Fold, failure: JudgingFailed) -> None:
         """Judge the record at which the fold failed on a state made anew, or leave it out."""
-        outcome = await judge_again(fold, failure, self._rebuild, self._load)
+        outcome = await judge_again(fold, failure, self._rebuild, partial(load, self._services))
         await self._publish(outcome.findings)
         if outcome.letter is None:
             return
@@ -318,9 +235,3 @@ class PartitionTask:
         finally:
             await self._reader.stop()
             self._reader = reading
-
-    def _load(self, state: bytes) -> Judge:
-        config = self._services.config
-        return Judge.load(
-            state, config.judging, config.deployment, self._services.facts.book, observe=config.fleet.enabled
-        )

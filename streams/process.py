@@ -18,7 +18,9 @@ FAILED = 1
 _log = logging.getLogger("kvtrail.streams.process")
 
 
-_YOUNG, _MIDDLE, _OLD = 50_000, 20, 50
+_YOUNG, _MIDDLE, _OLD = 50_000, 3, 300
+"""A look at the middle generation visits `_YOUNG` times `_MIDDLE` objects, some 30 ms; each object is visited there
+once, however many at a time."""
 
 
 def calm_collector() -> None:

@@ -21,6 +21,8 @@ MOST_S = 120.0
 """Between two snapshots, unless `every_s` is longer: writing slowly for a while must not mean none for an hour."""
 REPLAY_S = 20.0
 """Seconds of judging after which a snapshot is due whatever it costs: a restart does them again."""
+ITS_TURN_S = 0.25
+"""How soon a partition asks again while another one's snapshot is being written."""
 
 _log = logging.getLogger("kvtrail.streams.detector")
 
@@ -39,8 +41,9 @@ class Shelf(Protocol):
 
 
 class Saving:
-    """At most one snapshot is being written at a time. `every_s`: never more often. `reached`: the offset up to which
-    the state is known to be saved; `saved_at`: when it was last saved or found to be, by the monotonic clock."""
+    """At most one snapshot is being written at a time, of all that share `turn`: encoders side by side would take the
+    interpreter from the loop. `every_s`: never more often. `reached`: the offset up to which the state is known to be
+    saved; `saved_at`: when it was last saved or found to be, by the monotonic clock."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Saving:
         owns: Callable[[int], bool],
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
+        turn: asyncio.Lock | None = None,
     ) -> None:
         self.reached = 0
         self.bytes = 0
@@ -59,6 +63,7 @@ class Saving:
         self._owns = owns
         self._every_s = every_s
         self._clock = clock
+        self._turn = turn if turn is not None else asyncio.Lock()
         self._judged_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -69,30 +74,40 @@ class Saving:
     def wait_s(self) -> float:
         """Seconds until a snapshot is due; 0 or less: now. Never while one is being written."""
         wait_s = self._begun_at + interval_s(self._every_s, self.took_s, self._judged_s) - self._clock()
-        return wait_s if self._task is None or self._task.done() else max(wait_s, 1.0)
+        if self._task is not None and not self._task.done():
+            return max(wait_s, 1.0)
+        return max(wait_s, ITS_TURN_S) if self._turn.locked() else wait_s
 
     async def begin(self, fold: Fold) -> None:
-        """Copy the state now and write it from another task, if there is something new and the partition is ours.
-        Call only when every finding is acknowledged. Raises what the last writing failed with."""
+        """Copy the state now and write it from another task, if there is something new, the partition is ours and
+        nobody else's is being written. Call only when every finding is acknowledged. Raises what the last writing
+        failed with."""
         if self._task is not None:
             if not self._task.done():
                 return
             self._task.result()
+        if not self._turn.locked():
+            await self._start(fold)
+
+    async def now(self, fold: Fold) -> None:
+        """As `begin`, and returns when what there is now is written; waits for whatever is being written first."""
+        await self.settled()
+        await self._start(fold)
+        await self.settled()
+
+    async def _start(self, fold: Fold) -> None:
+        await self._turn.acquire()
         self._begun_at = self._clock()
         if not fold.usable or fold.next == self.reached or not self._owns(self._partition):
             self.saved_at = self._begun_at
+            self._turn.release()
             return
         self._judged_s = 0.0
         # The copy takes a moment, in the loop; encoding goes on in a thread, and writing in a task of its own.
         self._task = asyncio.create_task(
             self._write(fold.judge.freeze(), fold.next, fold.last_append_us, (*fold.unjudged,), self._begun_at)
         )
-
-    async def now(self, fold: Fold) -> None:
-        """As `begin`, and returns when what there is now is written; waits for one that is being written first."""
-        await self.settled()
-        await self.begin(fold)
-        await self.settled()
+        self._task.add_done_callback(lambda _: self._turn.release())
 
     async def settled(self) -> None:
         """Return when nothing is being written. Raises what that failed with."""

@@ -1,6 +1,6 @@
 """`kvtrail sink`: everything that happened and everything that was found, into ClickHouse, exactly once in effect.
 
-One loop fetches and cuts; each partition has at most one batch in flight:
+One loop fetches; each partition has a task of its own, with at most one batch in flight:
 cut -> write the range down (commit metadata) -> dead letters -> insert under the range's token -> commit.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError, KafkaError
 from msgspec.structs import replace
 
 from ..producers.kafka_client import connection
@@ -20,21 +20,19 @@ from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
-from .batches import Batch, Cut
+from .batches import Batch
 from .clients import member, unreachable
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
-from .intake import DeadLettersIntake, FactsIntake, FindingsIntake, Intake, LifecycleIntake
-from .lanes import StoredLanes
 from .membership import FencingWatch, InstanceLock, Rebalance, leave_group
 from .metrics import Registry
-from .pending import decode_pending
 from .process import Stopping, calm_collector, die, report
 from .records import from_kafka
-from .refusals import WINDOW, RefusalLimit
 from .retention import CAUSE, RetentionWatch
 from .sink_report import Place, SinkReport
+from .storing import IDLE_S, StoredPartition
+from .taking_over import taken_over
 from .topics import ensure_topics
 from .writer import Interrupted, Writer
 
@@ -42,11 +40,12 @@ GROUP = "kvtrail-sink"
 _TOPICS = (LIFECYCLE, FINDINGS, FACTS, DEAD_LETTER)
 _STORE_DEADLINE_S = 60.0
 _REVOKE_DEADLINE_S = 20.0
-_IDLE_S = 0.5
 _MORE_S = 0.02
-"""How long the next chunk of a log that is behind is waited for."""
-_FETCHED = 500
+"""How long a full partition is kept waiting for records of others."""
+_FETCHED = 100
 """Records taken at once: decoding them holds the loop."""
+_BULK = 4
+"""Batches of events in the store's hands at once: findings always find a thread, and the store has room for them."""
 
 _log = logging.getLogger("kvtrail.streams.sink")
 
@@ -57,10 +56,13 @@ class Sink:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._instance = config.sink.instance
-        self.cuts: dict[TopicPartition, Cut] = {}
+        self.partitions: dict[TopicPartition, StoredPartition] = {}
         self.places: dict[TopicPartition, Place] = {}
-        self.moved_at = time.monotonic()
-        self._flushing = asyncio.Lock()
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        """Of these partitions, and of those that are lost and have a batch in hand."""
+        self._revocations = 0
+        self._looped_at = time.monotonic()
+        self._bulk = asyncio.Semaphore(_BULK)
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-dead-letters")
@@ -82,6 +84,11 @@ class Sink:
         """How batches are written; there from before anything is asked."""
         assert self._writer is not None
         return self._writer
+
+    @property
+    def moved_at(self) -> float:
+        """When whatever has stood still for longest got on."""
+        return min([self._looped_at, *(each.since for each in self.partitions.values() if each.since is not None)])
 
     @property
     def was_assigned(self) -> bool:
@@ -156,114 +163,71 @@ class Sink:
 
     async def _loop(self) -> None:
         while not self._stopping.requested:
-            self.moved_at = time.monotonic()
-            async with self._flushing:
-                for tp in self.owned() - self.cuts.keys():
-                    try:
-                        await self._take_over(tp)
-                    except (IllegalStateError, Interrupted):
-                        continue  # revoked in the meantime, or stopping while the store is away
-                    except KafkaError as error:
-                        _log.warning("taking a partition over is tried again: %r", error)
-                        await asyncio.sleep(_IDLE_S)
-                        break
+            self._looped_at = time.monotonic()
+            self._collect_ended()
+            await self._take_over_new()
             await self._fetch()
-            async with self._flushing:
-                await asyncio.gather(*(self._flush(tp, cut) for tp, cut in [*self.cuts.items()]))
+        for partition in self.partitions.values():
+            partition.close()
+        await asyncio.gather(*self._tasks.values())
+
+    def _collect_ended(self) -> None:
+        """A partition whose task has ended is taken over again, or somebody else's. Raises what it failed of."""
+        for tp, task in [*self._tasks.items()]:
+            if task.done():
+                task.result()
+                del self._tasks[tp]
+                self.partitions.pop(tp, None)
+
+    async def _take_over_new(self) -> None:
+        for tp in self.owned() - self._tasks.keys():
+            try:
+                await self._take_over(tp)
+            except (IllegalStateError, Interrupted):
+                continue  # revoked in the meantime, or stopping while the store is away
+            except KafkaError as error:
+                _log.warning("taking a partition over is tried again: %r", error)
+                await asyncio.sleep(IDLE_S)
+                return
 
     async def _fetch(self) -> None:
-        """Records into the cuts, until one of them has waited long enough, or nothing more comes at once, or all are
-        full: a log that is behind gives whole batches, and is not read ahead of a store that is slow."""
+        """One chunk of records for the partitions whose next batch is not full: a log that is behind gives whole
+        batches, and is not read ahead of a store that is slow."""
+        wanted = [tp for tp, partition in self.partitions.items() if not partition.cut.full]
+        if self.partitions and not wanted:
+            await asyncio.sleep(_MORE_S)
+            return
+        # A partition that is full now may have room in a moment, and must not wait until others have records.
+        timeout_s = IDLE_S if len(wanted) == len(self.partitions) else _MORE_S
+        fetched = await self._consumer.getmany(*wanted, timeout_ms=int(1000 * timeout_s), max_records=_FETCHED)
         now = time.monotonic()
-        waits = [wait for cut in self.cuts.values() if (wait := cut.wait_s(now)) is not None]
-        timeout_s = min([*waits, _IDLE_S])
-        while not self._stopping.requested:
-            wanted = [tp for tp, cut in self.cuts.items() if not cut.full]
-            if self.cuts and not wanted:
-                return
-            fetched = await self._consumer.getmany(
-                *wanted, timeout_ms=int(1000 * timeout_s) + 1, max_records=_FETCHED
-            )  # fmt: skip
-            async with self._flushing:
-                now = time.monotonic()
-                for tp, records in fetched.items():
-                    cut = self.cuts.get(tp)
-                    if cut is not None and tp in self.owned():
-                        cut.add([from_kafka(record) for record in records], now)
-                        cut.behind = (self._consumer.highwater(tp) or 0) > cut.end
-            if not fetched or not wanted or any(not cut.full and cut.due(now) for cut in self.cuts.values()):
-                return
-            timeout_s = _MORE_S
+        for tp, records in fetched.items():
+            partition = self.partitions.get(tp)
+            if partition is not None and tp in self.owned():
+                more = (self._consumer.highwater(tp) or 0) > records[-1].offset + 1
+                partition.add([from_kafka(record) for record in records], now, behind=more)
 
     async def _take_over(self, tp: TopicPartition) -> None:
-        """What a partition needs before its first batch: its pending range, and what is stored of its lanes."""
-        assert self._writer is not None
-        found = (await self._admin.list_consumer_group_offsets(GROUP, partitions=[tp])).get(tp)
-        committed = found.offset if found is not None and found.offset >= 0 else None
-        pending = decode_pending(found.metadata) if found is not None and committed is not None else None
-        first = (await self._consumer.beginning_offsets([tp]))[tp]
-        if committed is not None and committed < first:
-            _log.error(
-                "records are gone from the log that were never stored",
-                extra={"topic": tp.topic, "partition": tp.partition, "first": committed, "last": first - 1},
-            )
-        position = committed if committed is not None else first
+        revocations = self._revocations
+        cut, start = await taken_over(tp, GROUP, self._config.sink, self._admin, self._consumer, self.writer)
+        if self._revocations != revocations:
+            return  # what was read may be out of date, even where the partition is ours again
         # Whatever was fetched before is fetched again: after a batch was given up, the consumer stands beyond it.
-        self._consumer.seek(tp, max(position, first))
-        self.cuts[tp] = Cut(
-            intake=await self._intake(tp, position),
-            position=position,
-            pending=pending,
-            batch_rows=self._config.sink.batch_rows,
-            batch_wait_s=self._config.sink.batch_wait_s,
-            limits=(await self._limit(tp, position, "decode"), await self._limit(tp, position, "insert")),
-        )
-        if pending is not None:
-            _log.info("sending again", extra={"topic": tp.topic, "partition": tp.partition, "range": pending})
-
-    async def _limit(self, tp: TopicPartition, position: int, stage: str) -> RefusalLimit:
-        """The limit of refusals at a stage, with what was refused just before: a restart forgives nothing."""
-        section, first = self._config.sink, max(0, position - WINDOW)
-        limit = RefusalLimit(
-            f"{tp.topic}/{tp.partition}", "sink", in_a_row=section.refused_in_a_row, share=section.refused_share
-        )
-        refused = await self.writer.refused_offsets(tp.topic, tp.partition, first, position, stage)
-        limit.recall(offset in refused for offset in range(first, position))
-        return limit
-
-    async def _intake(self, tp: TopicPartition, position: int) -> Intake:
-        assert self._writer is not None
-        if tp.topic == FINDINGS:
-            return FindingsIntake()
-        if tp.topic == FACTS:
-            return FactsIntake()
-        if tp.topic == DEAD_LETTER:
-            return DeadLettersIntake()
-        return LifecycleIntake(StoredLanes(await self._writer.stored_lanes(tp.topic, tp.partition, position)))
-
-    async def _flush(self, tp: TopicPartition, cut: Cut) -> None:
-        while not self._stopping.requested and self.cuts.get(tp) is cut and cut.due(time.monotonic()):
-            try:
-                batch = await cut.flush(
-                    lambda offset, metadata: self._commit(tp, cut, offset, metadata),
-                    lambda batch: self._store(tp, batch),
-                )
-                self.places.setdefault(tp, Place()).note(batch)
-            except (Interrupted, CommitFailedError, IllegalStateError) as reason:
-                # Somebody else will send exactly this range again, or we will after taking the partition over.
-                _log.info(
-                    "a batch is left to its pending range: %r", reason,
-                    extra={"topic": tp.topic, "partition": tp.partition, "offset": cut.position},
-                )  # fmt: skip
-                if self.cuts.get(tp) is cut:
-                    del self.cuts[tp]
-                return
+        self._consumer.seek(tp, start)
+        partition = self.partitions[tp] = StoredPartition(
+            tp, cut, self.places.setdefault(tp, Place()), consumer=self._consumer, store=self._store,
+            interrupted=self._interrupted, retry_cap_s=self._config.sink.retry_cap_s,
+        )  # fmt: skip
+        self._tasks[tp] = asyncio.create_task(partition.run(), name=f"{tp.topic}/{tp.partition}")
 
     async def _store(self, tp: TopicPartition, batch: Batch) -> None:
-        await self.writer.write(tp, batch)
-        if tp.topic == LIFECYCLE:
-            await self._publish(self._retention.look(batch.items))
-            self._metrics.set("kvtrail_sink_longest_ttl_seconds", self._retention.longest_s)
+        if tp.topic != LIFECYCLE:
+            await self.writer.write(tp, batch)
+            return
+        async with self._bulk:
+            await self.writer.write(tp, batch)
+        await self._publish(self._retention.look(batch.items))
+        self._metrics.set("kvtrail_sink_longest_ttl_seconds", self._retention.longest_s)
 
     async def _publish(self, findings: Iterable[Finding]) -> None:
         """Findings of the sink's own, once in effect: those that are known keep the event that raised them first."""
@@ -278,33 +242,17 @@ class Sink:
                     finding = replace(finding, revision=known.revision + 1)
             await self._producer.send_and_wait(FINDINGS, encode_finding(finding), key=finding.subject.encode())
 
-    async def _commit(self, tp: TopicPartition, cut: Cut, offset: int, metadata: str) -> None:
-        pause = 0.1
-        while True:
-            if self.cuts.get(tp) is not cut:
-                raise Interrupted("the partition was revoked")
-            try:
-                await self._consumer.commit({tp: (offset, metadata)})
-            except (CommitFailedError, IllegalStateError):
-                raise
-            except KafkaError as error:
-                if self._stopping.requested:
-                    raise Interrupted from error
-                self.moved_at = time.monotonic()
-                _log.warning("a commit is tried again: %r", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, self._config.sink.retry_cap_s)
-            else:
-                return
-
     async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Everything in hand belongs to whoever owns the partitions next. Waits for batches in flight, with a
-        deadline: a batch that outlives it finds its cut gone and commits nothing."""
-        try:
-            async with asyncio.timeout(_REVOKE_DEADLINE_S), self._flushing:
-                self.cuts.clear()
-        except TimeoutError:
-            self.cuts.clear()
+        deadline: a batch that outlives it finds its partition gone and commits nothing."""
+        self._revocations += 1
+        for partition in self.partitions.values():
+            partition.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=_REVOKE_DEADLINE_S)
+        for partition in self.partitions.values():
+            partition.lose()
+        self.partitions.clear()
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes the partitions over; doing it here would cost the worker its membership."""

@@ -1,7 +1,7 @@
 """How a sink is: its metrics, whether it lives, whether it is ready."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
@@ -34,6 +34,13 @@ class Place(Struct):
                 self.newest_event_us = max(self.newest_event_us, item.batch.events[-1].time_us)
 
 
+class Holds(Protocol):
+    """A partition that the sink stores."""
+
+    @property
+    def cut(self) -> Cut: ...
+
+
 class Worker(Member, Protocol):
     """What is asked of the sink itself."""
 
@@ -42,7 +49,7 @@ class Worker(Member, Protocol):
     @property
     def places(self) -> dict[TopicPartition, Place]: ...
     @property
-    def cuts(self) -> dict[TopicPartition, Cut]: ...
+    def partitions(self) -> Mapping[TopicPartition, "Holds"]: ...
     def owned(self) -> Iterable[TopicPartition]: ...
     async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -63,7 +70,7 @@ class SinkReport(Vitals):
         late = [
             f"{tp.topic}/{tp.partition} is still being taken over"
             for tp in sorted(self._worker.owned())
-            if tp not in self._worker.cuts
+            if tp not in self._worker.partitions
         ]
         problem = await self._worker.writer.problem()
         return [*late, problem] if problem else late
@@ -83,14 +90,14 @@ class SinkReport(Vitals):
         for tp, place in worker.places.items():
             metrics.set("kvtrail_records_total", place.records, **_where(tp))
             metrics.set("kvtrail_refused_total", place.refused, **_where(tp))
-            if place.newest_event_us and tp in worker.cuts:
+            if place.newest_event_us and tp in worker.partitions:
                 age_s = time.time() - place.newest_event_us / 1e6
                 metrics.set("kvtrail_event_age_seconds", age_s, **_where(tp))
-        ends = await log_ends(worker.ends([*worker.cuts])) if worker.cuts else {}
+        ends = await log_ends(worker.ends([*worker.partitions])) if worker.partitions else {}
         for tp, end in ends.items():
-            cut = worker.cuts.get(tp)
-            if cut is not None:
-                metrics.set("kvtrail_lag_records", max(0, end - cut.position), **_where(tp))
+            held = worker.partitions.get(tp)
+            if held is not None:
+                metrics.set("kvtrail_lag_records", max(0, end - held.cut.position), **_where(tp))
 
 
 def _where(tp: TopicPartition) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from kvtrail.streams.batches import BEHIND, Batch, Cut
 from kvtrail.streams.intake import Item
 from kvtrail.streams.records import Record
 from kvtrail.streams.sink import Sink
+from kvtrail.streams.sink_report import Place
+from kvtrail.streams.storing import StoredPartition
 
 BATCH_ROWS, WAIT_S, A_RECORD, CHUNK = 100, 1.0, 10, 7
 
@@ -40,6 +42,17 @@ def _records(first: int, count: int) -> list[Record]:
         Record(topic=LIFECYCLE, partition=0, offset=offset, append_us=0, value=b"")
         for offset in range(first, first + count)
     ]
+
+
+def _held(tp: TopicPartition) -> StoredPartition:
+    """Nobody stores anything of it."""
+
+    async def store(tp: TopicPartition, batch: Batch) -> None:
+        raise AssertionError
+
+    return StoredPartition(
+        tp, _cut(), Place(), consumer=None, store=store, interrupted=lambda: False, retry_cap_s=1.0
+    )  # fmt: skip
 
 
 class Log:
@@ -75,7 +88,7 @@ def test_a_log_is_not_read_ahead_of_a_store_that_stores_nothing() -> None:
         sink = Sink(config)
         log = Log({TopicPartition(LIFECYCLE, partition) for partition in range(3)})
         vars(sink)["_consumer"] = log
-        sink.cuts.update((tp, _cut()) for tp in log.tps)
+        sink.partitions.update((tp, _held(tp)) for tp in log.tps)
         fetch = vars(Sink)["_fetch"]
         for _ in range(20):
             await asyncio.wait_for(fetch(sink), 30)

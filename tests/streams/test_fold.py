@@ -7,7 +7,9 @@ from kvtrail.schemas.dimensions import Severity
 from kvtrail.schemas.envelope import Batch, encode_plain
 from kvtrail.schemas.events import Event, Hit
 from kvtrail.schemas.findings import Finding, finding_id
+from kvtrail.schemas.topics import LIFECYCLE
 from kvtrail.streams.fold import Fold, Frozen, JudgingFailed
+from kvtrail.streams.partition import portions
 from kvtrail.streams.records import Record
 from kvtrail.streams.refusals import RefusalLimit, TooManyRefused
 
@@ -131,3 +133,11 @@ def test_any_delivery_gives_the_findings_of_the_log(deliveries: list[tuple[int, 
         found += fold.apply(LOG[gap[0] : gap[1]] if gap else fresh)
     assert judge.seen == list(range(fold.next))
     assert found == Fold(Counting(), 0).apply(LOG[: fold.next])
+
+
+def test_the_loop_is_held_for_a_portion_of_a_delivery_at_a_time() -> None:
+    records = [
+        Record(topic=LIFECYCLE, partition=0, offset=offset, append_us=0, value=b"x" * 100_000) for offset in range(7)
+    ]
+    assert [[one.offset for one in portion] for portion in portions(records)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [*portions([])] == []

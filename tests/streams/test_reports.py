@@ -88,13 +88,13 @@ def test_a_sink_is_ready_when_it_holds_what_it_owns_and_the_store_answers() -> N
 
         writer = SimpleNamespace(tried_at=time.monotonic(), problem=answer)
         sink = SimpleNamespace(
-            writer=writer, places={}, cuts={}, moved_at=time.monotonic(), was_assigned=False, owned=lambda: {tp}
+            writer=writer, places={}, partitions={}, moved_at=time.monotonic(), was_assigned=False, owned=lambda: {tp}
         )
         report = SinkReport(Config(), Registry(), cast(Worker, sink))
         assert await report.ready() == ["no partitions have been assigned yet"]
         sink.was_assigned = True
         assert await report.ready() == ["kvtrail.lifecycle/2 is still being taken over", problem]
-        sink.cuts[tp] = object()
+        sink.partitions[tp] = object()
         assert await report.ready() == [problem]
         assert await report.alive() == [], "a store that is away is no reason to restart"
         problem = ""

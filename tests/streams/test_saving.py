@@ -64,10 +64,10 @@ class Shelf:
 class Scene:
     """One partition's saving, on a clock of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: asyncio.Lock | None = None) -> None:
         self.now, self.mine = 1000.0, True
         self.shelf = Shelf()
-        self.saving = Saving(0, self.shelf, lambda _: self.mine, EVERY_S, lambda: self.now)
+        self.saving = Saving(0, self.shelf, lambda _: self.mine, EVERY_S, lambda: self.now, turn)
         self.judge = Judge()
         self.fold = Fold(cast(Any, self.judge), 1)
 
@@ -101,6 +101,31 @@ async def test_a_partition_goes_on_while_its_state_is_written() -> None:
     assert scene.saving.reached == 2
     await scene.saving.now(scene.fold)
     assert scene.shelf.written == [(2, b"1"), (3, b"2")]
+
+
+@in_a_loop
+async def test_partitions_of_a_worker_are_saved_one_after_another() -> None:
+    turn = asyncio.Lock()
+    first, second = Scene(turn), Scene(turn)
+    for scene in (first, second):
+        scene.move(EVERY_S)
+        scene.shelf.open.clear()
+    await first.saving.begin(first.fold)
+    await second.saving.begin(second.fold)
+    assert 0 < second.saving.wait_s() < 1, "soon"
+    last = asyncio.create_task(second.saving.now(second.fold))
+    second.shelf.open.set()
+    first.shelf.open.set()
+    await first.saving.settled()
+    await asyncio.wait_for(last, 10)
+    assert first.saving.reached == second.saving.reached == 2
+    assert not turn.locked()
+    await second.saving.begin(second.fold)
+    assert not turn.locked(), "nothing new"
+    first.move(EVERY_S)
+    first.shelf.broken = True
+    await first.saving.now(first.fold)
+    assert not turn.locked(), "a writing that fails ends its turn"
 
 
 @in_a_loop

@@ -1,0 +1,222 @@
+"""One partition of the sink stores by itself: it waits for nobody, hands over when told, commits nothing it lost."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import CommitFailedError, KafkaConnectionError
+from kvtrail.schemas.config import Config
+from kvtrail.schemas.errors import StoreRefused
+from kvtrail.schemas.topics import FINDINGS, LIFECYCLE
+from kvtrail.store.rows import Rows
+from kvtrail.streams.batches import Batch, Cut
+from kvtrail.streams.intake import Item
+from kvtrail.streams.records import Record
+from kvtrail.streams.sink import Sink
+from kvtrail.streams.sink_report import Place
+from kvtrail.streams.storing import StoredPartition
+
+EVENTS, FOUND = TopicPartition(LIFECYCLE, 0), TopicPartition(FINDINGS, 0)
+DEADLINE_S = 10
+
+
+class Ones:
+    """Every record becomes one row."""
+
+    def take(self, record: Record) -> Item:
+        return Item(record=record, size=1)
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        return Rows("t", {})
+
+    def forget(self, item: Item) -> None:
+        pass
+
+
+class Log:
+    """A consumer's commits; `failures` are raised first."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.commits: list[tuple[TopicPartition, int]] = []
+        self.failures = [*failures]
+
+    async def commit(self, offsets: dict[TopicPartition, tuple[int, str]]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.commits += [(tp, offset) for tp, (offset, metadata) in offsets.items() if not metadata]
+
+
+class Store:
+    """Takes batches while its door is open."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[TopicPartition, int, int]] = []
+        self.asked = asyncio.Event()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.error: Exception | None = None
+
+    async def __call__(self, tp: TopicPartition, batch: Batch) -> None:
+        self.asked.set()
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        self.batches.append((tp, batch.first, batch.last))
+
+
+def held(tp: TopicPartition, log: Any, store: Store, rows: int = 3) -> StoredPartition:
+    cut = Cut(intake=Ones(), position=0, pending=None, batch_rows=rows, batch_wait_s=600)
+    return StoredPartition(
+        tp, cut, Place(), consumer=log, store=store, interrupted=lambda: False, retry_cap_s=0.01
+    )  # fmt: skip
+
+
+def records(first: int, count: int) -> list[Record]:
+    return [
+        Record(topic=LIFECYCLE, partition=0, offset=first + n, append_us=0, value=b"") for n in range(count)
+    ]  # fmt: skip
+
+
+async def ended(*tasks: "asyncio.Task[None]") -> None:
+    await asyncio.wait_for(asyncio.gather(*tasks), DEADLINE_S)
+
+
+def test_a_finding_does_not_wait_for_events_that_the_store_is_slow_with() -> None:
+    async def run() -> None:
+        log, slow, quick = Log(), Store(), Store()
+        slow.open.clear()
+        events, found = held(EVENTS, log, slow), held(FOUND, log, quick, rows=1)
+        tasks = [asyncio.create_task(each.run()) for each in (events, found)]
+        events.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(slow.asked.wait(), DEADLINE_S)
+        found.add(records(0, 1), 0, behind=False)
+        await asyncio.wait_for(quick.asked.wait(), DEADLINE_S)
+        found.close()
+        await ended(tasks[1])
+        assert quick.batches == [(FOUND, 0, 0)] and log.commits == [(FOUND, 1)]
+        assert not slow.batches and events.since is not None
+        slow.open.set()
+        events.close()
+        await ended(tasks[0])
+        assert slow.batches == [(EVENTS, 0, 2)] and events.since is None
+        assert events.place.records == 3
+
+    asyncio.run(run())
+
+
+def test_a_partition_that_is_closed_finishes_the_batch_in_hand_and_begins_no_other() -> None:
+    async def run() -> None:
+        log, store = Log(), Store()
+        store.open.clear()
+        partition = held(EVENTS, log, store)
+        task = asyncio.create_task(partition.run())
+        partition.add(records(0, 3), 0, behind=True)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        partition.add(records(3, 3), 0, behind=True)
+        partition.close()
+        store.open.set()
+        await ended(task)
+        assert log.commits == [(EVENTS, 3)]
+
+    asyncio.run(run())
+
+
+def test_a_partition_that_is_lost_commits_nothing_more() -> None:
+    async def run() -> None:
+        log, store = Log(), Store()
+        store.open.clear()
+        partition = held(EVENTS, log, store)
+        task = asyncio.create_task(partition.run())
+        partition.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        partition.lose()
+        store.open.set()
+        await ended(task)
+        assert store.batches and not log.commits
+        assert partition.cut.position == 0
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_away_is_asked_again_and_a_group_that_refuses_is_not() -> None:
+    async def run() -> None:
+        log, store = Log(KafkaConnectionError(), KafkaConnectionError()), Store()
+        partition = held(EVENTS, log, store)
+        task = asyncio.create_task(partition.run())
+        partition.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        partition.close()
+        await ended(task)
+        assert log.commits == [(EVENTS, 3)]
+
+        partition = held(EVENTS, Log(CommitFailedError()), Store())
+        partition.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(partition.run(), DEADLINE_S)  # ends by itself: it is taken over again
+
+    asyncio.run(run())
+
+
+def _sink(*partitions: StoredPartition) -> Any:
+    sink: Any = Sink(Config())
+    for partition in partitions:
+        tp = vars(partition)["_tp"]
+        sink.partitions[tp] = partition
+        vars(sink)["_tasks"][tp] = asyncio.create_task(partition.run())
+    return sink
+
+
+def test_what_only_a_person_can_mend_ends_the_sink_and_what_ended_by_itself_is_taken_over_again() -> None:
+    async def run() -> None:
+        refusing, store = Store(), Store()
+        refusing.error = StoreRefused("no.", field="clickhouse.password")
+        bad, good = held(EVENTS, Log(), refusing), held(FOUND, Log(CommitFailedError()), store)
+        sink = _sink(bad, good)
+        good.add(records(0, 3), 0, behind=False)
+        await asyncio.wait({vars(sink)["_tasks"][FOUND]}, timeout=DEADLINE_S)
+        sink._collect_ended()
+        assert [*sink.partitions] == [EVENTS]
+        bad.add(records(0, 3), 0, behind=False)
+        await asyncio.wait({vars(sink)["_tasks"][EVENTS]}, timeout=DEADLINE_S)
+        with pytest.raises(StoreRefused):
+            sink._collect_ended()
+
+    asyncio.run(run())
+
+
+def test_a_revoked_partition_is_handed_over_when_its_batch_is_stored() -> None:
+    async def run() -> None:
+        log, store = Log(), Store()
+        store.open.clear()
+        partition = held(EVENTS, log, store)
+        sink = _sink(partition)
+        partition.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        handing_over = asyncio.create_task(sink.revoked([EVENTS]))
+        await asyncio.sleep(0)
+        assert not handing_over.done()
+        store.open.set()
+        await ended(handing_over)
+        assert log.commits == [(EVENTS, 3)] and not sink.partitions
+
+    asyncio.run(run())
+
+
+def test_a_worker_has_stood_still_for_as_long_as_the_batch_that_does_not_get_on() -> None:
+    async def run() -> None:
+        store = Store()
+        store.open.clear()
+        partition = held(EVENTS, Log(), store)
+        sink = _sink(partition)
+        partition.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        assert partition.since is not None
+        vars(sink)["_looped_at"] = partition.since + 1000  # the loop goes on; that batch does not
+        assert sink.moved_at == partition.since
+        store.open.set()
+        partition.close()
+        await ended(vars(sink)["_tasks"][EVENTS])
+        assert sink.moved_at > partition.cut.position
+
+    asyncio.run(run())
