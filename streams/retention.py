@@ -36,6 +36,8 @@ class RetentionWatch:
         """The longest TTL or maximum age seen so far."""
         self._deployment = deployment
         self._raised: set[str] = set()
+        self._last: dict[str, int] = {}
+        """Finding id -> its last revision, of those known from before."""
 
     def look(self, items: Iterable[Item]) -> list[Finding]:
         """Findings that these items give rise to and that have not been returned before."""
@@ -56,12 +58,21 @@ class RetentionWatch:
         return found
 
     def outdated(self, known: Iterable[Finding]) -> list[Finding]:
-        """Retractions of open findings that today's retention answers."""
-        return [
-            replace(finding, revision=finding.revision + 1, status="retracted", reason="retention was raised")
-            for finding in known
-            if finding.status == "open" and _exceeded_s(finding) < self.allowed_s
-        ]
+        """Retractions of open findings that today's retention answers. What is known is not raised again while it
+        stands, and as a later revision after it was retracted: retention may be lowered again."""
+        found: list[Finding] = []
+        for finding in known:
+            self._last[finding.id] = finding.revision
+            if finding.status != "open":
+                continue
+            if _exceeded_s(finding) < self.allowed_s:
+                found.append(
+                    replace(finding, revision=finding.revision + 1, status="retracted", reason="retention was raised")
+                )
+                self._last[finding.id] = finding.revision + 1
+            else:
+                self._raised.add(finding.subject)
+        return found
 
     def _raise(self, event: Event, life_s: float) -> list[Finding]:
         doublings = min(max(math.ceil(math.log2(life_s / self.allowed_s)) - 1, 0), _MOST_DOUBLINGS)
@@ -72,7 +83,7 @@ class RetentionWatch:
         self._raised.add(subject)
         finding = Finding(
             id=finding_id(subject),
-            revision=1,
+            revision=self._last.get(finding_id(subject), 0) + 1,
             status="open",
             rule=CAUSE,
             cause=CAUSE,

@@ -364,15 +364,16 @@ def test_one_instance_name_is_one_process(topics: KafkaConfig, tmp_path: Path) -
         assert first.stop() == 0
 
 
+@pytest.mark.parametrize("command", ["detect", "sink"])
 def test_two_machines_with_one_instance_name_do_not_fence_each_other_for_ever(
-    topics: KafkaConfig, tmp_path: Path
+    command: str, topics: KafkaConfig, database: ClickHouseConfig, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
     with (
-        Worker("detect", config_of(topics, None, here), here) as first,
-        Worker("detect", config_of(topics, None, there), there) as second,
+        Worker(command, config_of(topics, database, here), here) as first,
+        Worker(command, config_of(topics, database, there), there) as second,
     ):
         until(lambda: first.ended or second.ended, "one of them to give up")
         loser = first if first.ended else second

@@ -16,6 +16,7 @@ from kvtrail.streams.records import Record
 from kvtrail.streams.retention import CAUSE, RetentionWatch
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_stored, config_of, publish, until
+from msgspec.structs import replace
 
 DAY_S = 86400.0
 KEPT = RetentionConfig(events_days=90, evidence_days=400, longest_ttl_s=30 * DAY_S, factor=3)
@@ -55,6 +56,19 @@ def test_a_longer_retention_retracts_what_it_answers() -> None:
     [retracted] = RetentionWatch(longer, "test").outdated(found)
     assert (retracted.id, retracted.revision, retracted.status) == (found[0].id, 2, "retracted")
     assert RetentionWatch(longer, "test").outdated([retracted]) == []
+
+
+def test_a_retention_that_is_lowered_again_is_a_later_revision() -> None:
+    """As revision 1 it would stand behind the retraction, and nobody would hear of it."""
+    [found] = RetentionWatch(KEPT, "test").look(_items(Create(ttl_s=31 * DAY_S)))
+    retracted = replace(found, revision=2, status="retracted")
+    lowered = RetentionWatch(KEPT, "test")
+    assert lowered.outdated([retracted]) == []
+    [again] = lowered.look(_items(Create(ttl_s=31 * DAY_S)))
+    assert (again.id, again.revision, again.status) == (found.id, 3, "open")
+    still = RetentionWatch(KEPT, "test")
+    assert still.outdated([again]) == []
+    assert still.look(_items(Create(ttl_s=31 * DAY_S))) == [], "it stands"
 
 
 def test_a_configuration_that_contradicts_itself_does_not_load() -> None:
