@@ -127,13 +127,13 @@ class Packer:
                 if thing is not None:
                     lane.pending.appendleft(thing)
                 return None
-            half = len(items) // 2
+            fit = max(1, min(len(items) - 1, len(items) * self._config.envelope_bytes * 7 // (8 * len(record))))
             if self._stand_in is None:  # a run that may be packed again has to give the same records
-                self._room = half
-            lane.pending.extendleft(reversed(items[half:]))
-            items = items[:half]
+                self._room = fit
+            lane.pending.extendleft(reversed(items[fit:]))
+            items = items[:fit]
             record = self._writer.write(lane.home, first, items)
-        if len(record) < self._config.envelope_bytes // 4:
+        if len(items) >= self._room and len(record) < self._config.envelope_bytes // 4:
             self._room = min(self._config.envelope_events, 2 * self._room)
         return Packed(record, first, first + len(items) - 1)
 
