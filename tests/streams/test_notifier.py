@@ -158,6 +158,7 @@ def test_a_silent_pipeline_pages_and_its_return_resolves(topics: KafkaConfig, tm
             until(lambda: len(hook.requests) == 1, "the silence to be told")
             assert hook.bodies()[0]["kind"] == "opened" and hook.bodies()[0]["cause"] == "PIPELINE_SILENT"
             assert "kvtrail detect" in hook.bodies()[0]["title"]
+            until(lambda: "hook" in dict(delivered(topics)), "the record of that")
             notifier.kill()
             notifier.start()
             detector.start()
