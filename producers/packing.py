@@ -52,6 +52,8 @@ class Writer:
             texts.update(((store, None), (copy, None), (part, None)))
         if list(map(type, texts)).count(str) < len(texts):  # bytes would be written as Base64 text
             raise Unpackable
+        if max(map(len, texts)) > LONGEST_TEXT:  # before it is written: the interpreter would stand still meanwhile
+            raise Unpackable
         at = dict(zip(texts, range(len(texts)), strict=True))
         at_identity, table = self._identity_table(identities)
         at_request = {**at, "": -1} if "" in at else at
