@@ -95,13 +95,11 @@ class Writer:
         if whole:
             self._reader.decode(record)
         else:
-            self._read_parts(envelope, list(different), after, texts)
+            self._read_parts(envelope, list(different), after)
         return record
 
-    def _read_parts(self, envelope: dict[str, Any], rows: list[Any], after: list[int], texts: Iterable[str]) -> None:
+    def _read_parts(self, envelope: dict[str, Any], rows: list[Any], after: list[int]) -> None:
         """What reading the record back would find, where `rows` hold each body that is in it: no value twice."""
-        if max(map(len, texts)) > LONGEST_TEXT:
-            raise Unpackable
         times = sorted(after)  # nearly is, and then costs less than asking for both ends
         ends = [(at, *rows[0][1:]) for at in (times[0], times[-1])]
         self._reader.decode(self._encoder.encode({**envelope, "strings": [], "identities": [], "events": rows + ends}))
