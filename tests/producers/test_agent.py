@@ -118,6 +118,19 @@ def test_a_cache_call_no_event_can_hold_is_counted_and_is_a_gap(
     assert 3 not in {event.seq for event in found} and {event.home for event in found} == {"n:gpu-1"}
 
 
+@pytest.mark.parametrize("name", ["create", "hit", "commit"])
+def test_a_call_wakes_a_thread_that_sleeps(
+    running: Running, memory: MemoryTransport, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvtrail.producers.agent_wire.AWAKE_S", 0.0)
+    with engine(running.path) as publisher:
+        publisher.expire("k", "ttl", store="kv", tier="nvme")  # a thread's first call goes another way
+        assert publisher.flush(30)
+        until(lambda: publisher._buffer.alarm == 1, "the thread sleeps")
+        getattr(publisher, name)("k", *([] if name == "commit" else [TENANT]), store="kv", tier="nvme")
+        until(lambda: name in {event.type for event in arrived(memory)}, "it is sent", 5)
+
+
 @pytest.mark.parametrize(
     "bad", [{"request_id": "r" * 1025}, {"tokens": float("nan")}, {"owner": "kvtrail:x"}, {"colour": "blue"}]
 )

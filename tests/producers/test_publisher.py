@@ -258,6 +258,13 @@ def test_a_missing_argument_reaches_the_count_and_not_the_engine(
     assert gaps(runs(decode(r for _, r in memory.records))[publisher.incarnation, "n:gpu-1"]) == 2
 
 
+@pytest.mark.parametrize("name", ["create", "hit", "commit"])
+def test_a_call_wakes_a_sender_that_sleeps(publisher: LifecyclePublisher, memory: MemoryTransport, name: str) -> None:
+    until(lambda: publisher._buffer.alarm == 1, "the sender sleeps")
+    getattr(publisher, name)("k", *([] if name == "commit" else [TENANT]), store="kv", tier="gpu")
+    until(lambda: name in {event.type for event in events(decode(r for _, r in memory.records))}, "it is sent", 5)
+
+
 def test_refusals_are_logged_once_a_kind_without_the_value(
     publisher: LifecyclePublisher, caplog: pytest.LogCaptureFixture
 ) -> None:
