@@ -1,7 +1,7 @@
 """How a sink is: its metrics, whether it lives, whether it is ready."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
@@ -64,6 +64,10 @@ class SinkReport(Vitals):
     def moved_at(self) -> float:
         """A store that is away is tried again for ever: each try counts."""
         return max(self._worker.moved_at, self._worker.writer.tried_at)
+
+    def asked(self) -> Awaitable[object] | None:
+        """How far its partitions go."""
+        return self._worker.ends([*self._worker.partitions]) if self._worker.partitions else None
 
     async def problems(self) -> list[str]:
         """Partitions that it owns and does not store yet, and what the store says."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaConnectionError
 from kvtrail.cli.local.kafka import KafkaBroker
+from kvtrail.schemas.config import ClickHouseConfig
 from kvtrail.streams.health import HealthServer
 from kvtrail.streams.metrics import Registry
 from kvtrail.tests.streams import histories
@@ -19,12 +20,20 @@ AWAY = "the broker does not answer"
 
 
 @pytest.mark.kafka
-def test_workers_say_that_the_broker_is_away_and_that_it_came_back(broker: KafkaBroker, tmp_path: Path) -> None:
-    config = config_of(broker.config, None, tmp_path)
-    given = {name: getattr(config, name).model_copy(update={"metrics_port": 0}) for name in ("detector", "resolver")}
+@pytest.mark.engine
+def test_workers_say_that_the_broker_is_away_and_that_it_came_back(
+    broker: KafkaBroker, database: ClickHouseConfig, tmp_path: Path
+) -> None:
+    config = config_of(broker.config, database, tmp_path)
+    given = {
+        name: getattr(config, name).model_copy(update={"metrics_port": 0}) for name in ("detector", "sink", "resolver")
+    }
     config = config.model_copy(update=given)
-    with Worker("detect", config, tmp_path) as detector, Worker("resolve", config, tmp_path) as resolver:
-        workers = (detector, resolver)
+    with (
+        Worker("detect", config, tmp_path) as detector, Worker("sink", config, tmp_path) as sink,
+        Worker("resolve", config, tmp_path) as resolver,
+    ):  # fmt: skip
+        workers = (detector, sink, resolver)
         publish(broker.config, [histories.envelope(histories.incident())])
         until(all_judged(config), "the detector")
         for worker in workers:

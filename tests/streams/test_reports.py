@@ -88,8 +88,9 @@ def test_a_sink_is_ready_when_it_holds_what_it_owns_and_the_store_answers() -> N
 
         writer = SimpleNamespace(tried_at=time.monotonic(), problem=answer)
         sink = SimpleNamespace(
-            writer=writer, places={}, partitions={}, moved_at=time.monotonic(), was_assigned=False, owned=lambda: {tp}
-        )
+            writer=writer, places={}, partitions={}, moved_at=time.monotonic(), was_assigned=False, owned=lambda: {tp},
+            ends=_there,
+        )  # fmt: skip
         report = SinkReport(Config(), Registry(), cast(Worker, sink))
         assert await report.ready() == ["no partitions have been assigned yet"]
         sink.was_assigned = True
@@ -99,6 +100,9 @@ def test_a_sink_is_ready_when_it_holds_what_it_owns_and_the_store_answers() -> N
         assert await report.alive() == [], "a store that is away is no reason to restart"
         problem = ""
         assert await report.ready() == []
+        sink.ends = _away
+        assert await report.ready() == ["the broker does not answer"]
+        sink.ends = _there
         sink.moved_at = writer.tried_at = time.monotonic() - 1000
         [reason] = await report.alive()
         assert reason.startswith("nothing has moved for")
