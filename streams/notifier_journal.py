@@ -23,7 +23,7 @@ class Journal:
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self.next = 0
-        """The offset after the last entry that is known to be on the topic."""
+        """Every entry before this offset is known."""
         self._producer = producer
         self._queue: asyncio.Queue[tuple[Entry, asyncio.Future[None]]] = asyncio.Queue()
 
@@ -47,7 +47,8 @@ class Journal:
                     pause_s = min(2 * pause_s, _CAP_S)
                 else:
                     break
-            self.next = at.offset + 1
+            if at.offset == self.next:  # else another one wrote something that is to be read
+                self.next += 1
             if not written.done():
                 written.set_result(None)
             self._queue.task_done()

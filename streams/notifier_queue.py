@@ -42,7 +42,8 @@ class TargetQueue:
         dropped = [one for one in untried if one.notification.kind == "grown"]
         opened = next((one for one in untried if one.notification.kind == "opened"), None)
         if notification.kind == "resolved" and opened is not None:
-            dropped = untried
+            # Not the end of an earlier episode, whose beginning may have been told.
+            dropped = [one for one in untried if one.notification.episode == notification.episode]
         elif not (notification.kind == "grown" and opened is not None):
             self.waiting.append(Waiting(notification))
         else:  # whoever was never told that it opened is told with today's numbers
