@@ -17,6 +17,7 @@ from ..store import queries
 from ..store.client import Client
 from .clients import reader, unreachable
 from .records import Record, from_kafka
+from .topics import verify_topics
 
 _MOST_REFUSED = 100_000
 _AT_ONCE = 500
@@ -130,6 +131,7 @@ class LoggedHistory:
         self._runner.close()
 
     async def _open(self) -> None:
+        await verify_topics(self._kafka)
         self._consumer = reader(self._kafka, "kvtrail-replay")
         try:
             await self._consumer.start()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
+from kvtrail.schemas.errors import BrokerError
 from kvtrail.schemas.facts import Fact
 from kvtrail.schemas.findings import Finding
 from kvtrail.schemas.fleet_settings import FleetConfig
@@ -102,6 +103,13 @@ def test_what_history_cannot_say_is_named_and_neither_gone_nor_the_same(database
             assert outcome.same == sum(one.cause not in left_out for one in stored)
         [asked] = _again(client, whole=False, causes=frozenset({"KEY_DRIFT"})).left_out
         assert "beginning is gone" in asked.reason
+
+
+@pytest.mark.kafka
+def test_a_log_that_is_not_there_or_another_is_one_clear_error(topics: KafkaConfig) -> None:
+    for wrong, said in (({"partitions": 6}, "has 4 partitions"), ({"bootstrap": "127.0.0.1:1"}, "could not be used")):
+        with pytest.raises(BrokerError, match=said), LoggedHistory(topics.model_copy(update=wrong)):
+            pass
 
 
 def _store(client: Client, findings: list[Finding]) -> None:
