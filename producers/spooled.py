@@ -81,6 +81,8 @@ class SpooledTransport:
 
     async def settle(self, timeout_s: float) -> None:
         """Try once more if the last attempt failed, and wait until the spool is empty for as long as all goes well."""
+        if not self._tasks:
+            return  # closed before it was started: what is on disk stays there
         clock = asyncio.get_running_loop().time
         end, failures = clock() + timeout_s, self.failures
         self._nudge.set()

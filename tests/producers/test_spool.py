@@ -218,6 +218,12 @@ def test_a_close_without_time_keeps_everything(tmp_path: Path) -> None:
         until(lambda: len(order(memory)) == 500, "the next process sends it")
 
 
+def test_a_publisher_that_is_closed_at_once_ends_as_any_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):  # most often before its sender has come to anything
+        assert LifecyclePublisher("gpu-1", MemoryTransport(), config(tmp_path)).close()
+    assert "has failed" not in caplog.text and left(tmp_path) == []
+
+
 def test_a_bad_call_is_a_gap_here_too(tmp_path: Path) -> None:
     memory = MemoryTransport()
     publisher = LifecyclePublisher("gpu-1", memory, config(tmp_path))
