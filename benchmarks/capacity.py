@@ -15,6 +15,8 @@ ENTRY_BYTES = 500
 """Memory of a live entry, at most (the budget of the judging core)."""
 ENTRIES_PER_PARTITION = 1_000_000
 """Above this a partition's recovery has not been measured."""
+EVENTS_WAIT_S = 5.0
+"""`sink.events_wait_s` of a large fleet: an insert of each partition as often."""
 DAY_S = 86_400
 
 
@@ -52,6 +54,8 @@ class Needs(NamedTuple):
     store_cores: int
     broker_cores: int
     partitions: int
+    inserts: float
+    insert_rows: float
     detector_mb: float
     kafka_mb_s: float
     kafka_tb: float
@@ -78,9 +82,11 @@ def needs(fleet: Fleet, cost: Costs) -> Needs:
     detectors, sinks = cores(cost.detector), cores(cost.sink)
     entries = fleet.nodes * fleet.entries_per_node
     least = max(4 * max(detectors, sinks), math.ceil(entries / ENTRIES_PER_PARTITION), 4)
+    partitions = 2 ** math.ceil(math.log2(least))
     return Needs(
         rate=rate, peak_rate=peak, detectors=detectors, sinks=sinks, store_cores=cores(cost.store),
-        broker_cores=cores(cost.broker * fleet.replication), partitions=2 ** math.ceil(math.log2(least)),
+        broker_cores=cores(cost.broker * fleet.replication), partitions=partitions,
+        inserts=partitions / EVENTS_WAIT_S, insert_rows=peak * EVENTS_WAIT_S / partitions,
         detector_mb=entries * ENTRY_BYTES / detectors / 1e6,
         kafka_mb_s=peak * cost.kafka_bytes * fleet.replication / 1e6,
         kafka_tb=rate * cost.kafka_bytes * fleet.replication * fleet.kafka_days * DAY_S / 1e12,
@@ -98,6 +104,10 @@ def table(fleet: Fleet, cost: Costs, need: Needs) -> str:
         (f"ClickHouse cores ({cost.store:.1f} us)", f"{need.store_cores}"),
         (f"Kafka cores ({cost.broker:.1f} us a copy)", f"{need.broker_cores}"),
         ("partitions", f"{need.partitions}"),
+        (
+            f"inserts of events a second with `sink.events_wait_s = {EVENTS_WAIT_S:g}`, rows of each",
+            f"{need.inserts:,.0f}, {need.insert_rows:,.0f}",
+        ),
         (f"Kafka, written at the peak ({cost.kafka_bytes:.0f} bytes an event)", f"{need.kafka_mb_s:,.0f} MB/s"),
         (f"Kafka, kept {fleet.kafka_days:g} days", f"{need.kafka_tb:,.1f} TB"),
         (f"ClickHouse ({cost.store_bytes:.0f} bytes an event)", f"{need.store_gb_day:,.0f} GB a day"),

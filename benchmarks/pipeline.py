@@ -86,6 +86,7 @@ class Options(Struct, frozen=True, kw_only=True):
     compression: str
     batch_rows: int
     batch_wait_s: float
+    events_wait_s: float | None
 
 
 async def measure(folder: Path, options: Options) -> Result:
@@ -99,7 +100,9 @@ async def measure(folder: Path, options: Options) -> Result:
     kafka = KafkaConfig.model_validate({"compression": options.compression})
     config = Config(
         deployment="bench", kafka=kafka, local=LocalConfig(directory=folder),
-        sink=SinkConfig(batch_rows=options.batch_rows, batch_wait_s=options.batch_wait_s),
+        sink=SinkConfig(
+            batch_rows=options.batch_rows, batch_wait_s=options.batch_wait_s, events_wait_s=options.events_wait_s
+        ),
     )  # fmt: skip
     with Rig(folder, config) as rig:
         await ensure_topics(rig.config.kafka)
@@ -313,6 +316,7 @@ def table(result: Result, options: Options) -> str:
 @click.option("--compression", default="none", show_default=True, help="Of every producer: none, zstd, gzip, snappy.")
 @click.option("--batch-rows", default=SinkConfig().batch_rows, show_default=True, help="Rows of one insert.")
 @click.option("--batch-wait-s", default=SinkConfig().batch_wait_s, show_default=True, help="Longest wait of a batch.")
+@click.option("--events-wait-s", type=float, help="Longest wait of a batch of events, where it is another.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write the result there.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Work in this folder and leave it.")
 def command(out: Path | None, keep: Path | None, **values: object) -> None:

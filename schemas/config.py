@@ -212,12 +212,14 @@ class DetectorConfig(Section):
 
 
 class SinkConfig(Section):
-    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`. `metrics_port`,
-    `refused_in_a_row` and `refused_share`: as the detector's."""
+    """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`; one of events after
+    `events_wait_s`, where that is set: findings should come at once, and many small inserts of events cost ClickHouse
+    parts. `metrics_port`, `refused_in_a_row` and `refused_share`: as the detector's."""
 
     instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
     batch_rows: int = Field(10_000, ge=1, le=500_000)
     batch_wait_s: float = Field(0.2, gt=0)
+    events_wait_s: float | None = Field(None, gt=0)
     retry_cap_s: float = Field(10.0, gt=0)
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(None, ge=0, le=65535)

@@ -17,8 +17,8 @@ from .pending import encode_pending
 from .records import Record
 from .refusals import RefusalLimit
 
-BEHIND = 5
-"""Where the log holds more, a batch that is not full waits so many times as long."""
+BEHIND, BEHIND_MOST_S = 5, 1.0
+"""Where the log holds more, a batch that is not full waits so many times as long, but not beyond this by that."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,8 @@ class Cut:
         return self.full or (self.pending is None and now - self._times[0] >= self._patience_s())
 
     def _patience_s(self) -> float:
-        return self._batch_wait_s * (BEHIND if self.behind else 1)
+        wait_s = self._batch_wait_s
+        return max(wait_s, min(wait_s * BEHIND, BEHIND_MOST_S)) if self.behind else wait_s
 
     def next(self) -> Batch:
         """The pending range exactly, else as many whole records as fill a batch."""

@@ -177,7 +177,7 @@ METRICS: Mapping[Name, Metric] = {
     ),
     "kvtrail_sink_rows_total": _metric("counter", "Rows inserted.", "See `kvtrail_records_total`."),
     "kvtrail_sink_batches_total": _metric(
-        "counter", "Batches stored.", "Many small ones cost ClickHouse parts: raise `sink.batch_wait_s`.",
+        "counter", "Batches stored.", "Many small ones cost ClickHouse parts: raise `sink.events_wait_s`.",
     ),
     "kvtrail_sink_dead_letters_total": _metric(
         "counter", "Dead letters written.", "`kvtrail dead-letter list`, then mend the producer.",

@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ..schemas.config import SinkConfig
-from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS
+from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from .batches import Cut
 from .intake import DeadLettersIntake, FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
@@ -40,7 +40,7 @@ async def taken_over(
         position=position,
         pending=pending,
         batch_rows=config.batch_rows,
-        batch_wait_s=config.batch_wait_s,
+        batch_wait_s=(config.events_wait_s if tp.topic == LIFECYCLE else None) or config.batch_wait_s,
         limits=(
             await _limit(tp, position, "decode", config, writer),
             await _limit(tp, position, "insert", config, writer),

@@ -36,6 +36,7 @@ def test_what_a_fleet_needs_follows_from_what_an_event_costs() -> None:
     assert (need.rate, need.peak_rate) == (10_000, 20_000)
     assert (need.detectors, need.sinks, need.store_cores, need.broker_cores) == (2, 1, 4, 2)
     assert need.partitions == 8, "four times the workers, and at most a million of the four million entries each"
+    assert (need.inserts, need.insert_rows) == (8 / 5, 20_000 / (8 / 5))
     assert need.detector_mb == pytest.approx(1_000)
     assert need.kafka_mb_s == pytest.approx(12)
     assert need.kafka_tb == pytest.approx(10_000 * 200 * 3 * 7 * 86_400 / 1e12)

@@ -10,14 +10,14 @@ from aiokafka import TopicPartition
 from kvtrail.schemas.config import Config, SinkConfig
 from kvtrail.schemas.topics import LIFECYCLE
 from kvtrail.store.rows import Rows
-from kvtrail.streams.batches import BEHIND, Batch, Cut
+from kvtrail.streams.batches import BEHIND, BEHIND_MOST_S, Batch, Cut
 from kvtrail.streams.intake import Item
 from kvtrail.streams.records import Record
 from kvtrail.streams.sink import Sink
 from kvtrail.streams.sink_report import Place
 from kvtrail.streams.storing import StoredPartition
 
-BATCH_ROWS, WAIT_S, A_RECORD, CHUNK = 100, 1.0, 10, 7
+BATCH_ROWS, WAIT_S, A_RECORD, CHUNK = 100, 0.125, 10, 7
 
 
 class Tens:
@@ -121,6 +121,17 @@ def test_a_log_that_is_behind_gives_whole_batches_and_what_is_left_waits_anew() 
     assert _store(cut) == BATCH_ROWS
     assert not cut.due(1.0 + WAIT_S * BEHIND), "six records are no batch, and came only at 2.0"
     assert cut.due(2.0 + WAIT_S * BEHIND), "even so they do not wait for ever"
+
+
+def test_a_wait_that_is_long_anyway_is_no_longer_behind() -> None:
+    cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=0.9)
+    cut.behind = True
+    cut.add(_records(0, 1), now=0)
+    assert cut.wait_s(0) == BEHIND_MOST_S
+    cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=7)
+    cut.behind = True
+    cut.add(_records(0, 1), now=0)
+    assert cut.wait_s(0) == 7
 
 
 def test_a_log_that_is_not_behind_is_stored_after_the_configured_wait() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
-from kvtrail.schemas.config import Config
+from kvtrail.schemas.config import Config, SinkConfig
 from kvtrail.schemas.errors import StoreRefused
 from kvtrail.schemas.topics import FINDINGS, LIFECYCLE
 from kvtrail.store.rows import Rows
@@ -17,6 +17,7 @@ from kvtrail.streams.records import Record
 from kvtrail.streams.sink import Sink
 from kvtrail.streams.sink_report import Place
 from kvtrail.streams.storing import StoredPartition
+from kvtrail.streams.taking_over import taken_over
 
 EVENTS, FOUND = TopicPartition(LIFECYCLE, 0), TopicPartition(FINDINGS, 0)
 DEADLINE_S = 10
@@ -218,5 +219,41 @@ def test_a_worker_has_stood_still_for_as_long_as_the_batch_that_does_not_get_on(
         partition.close()
         await ended(vars(sink)["_tasks"][EVENTS])
         assert sink.moved_at > partition.cut.position
+
+    asyncio.run(run())
+
+
+def test_events_may_wait_longer_for_their_batch_than_findings() -> None:
+    class Broker:
+        """Nothing is committed, and nothing is gone."""
+
+        async def list_consumer_group_offsets(self, group: str, partitions: list[TopicPartition]) -> dict[Any, Any]:
+            return {}
+
+        async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(partitions, 7)
+
+    class Nothing:
+        """What is stored."""
+
+        async def refused_offsets(self, *_: object) -> set[int]:
+            return set()
+
+        async def stored_lanes(self, *_: object) -> list[Any]:
+            return []
+
+    async def wait_s(tp: TopicPartition, config: SinkConfig) -> float | None:
+        broker: Any = Broker()
+        writer: Any = Nothing()
+        cut, start = await taken_over(tp, "g", config, broker, broker, writer)
+        assert start == 7
+        cut.add(records(7, 1), 0)
+        return cut.wait_s(0)
+
+    async def run() -> None:
+        config = SinkConfig(batch_wait_s=0.2, events_wait_s=5)
+        assert await wait_s(EVENTS, config) == 5
+        assert await wait_s(FOUND, config) == 0.2
+        assert await wait_s(EVENTS, SinkConfig(batch_wait_s=0.2)) == 0.2
 
     asyncio.run(run())
