@@ -103,6 +103,12 @@ def test_a_long_ttl_becomes_a_finding_in_the_store_and_goes_when_retention_is_ra
         [found] = _found(database)
         assert (found.revision, found.status) == (2, "retracted")
         assert sink.stop() == 0
+    publish(topics, [histories.envelope([lane.event(Create(ttl_s=510 * DAY_S), key="a third")])])
+    with Worker("sink", config, tmp_path) as sink:
+        until(all_stored(config, LIFECYCLE, FINDINGS), "the sink")
+        [found] = _found(database)
+        assert (found.revision, found.status) == (3, "open"), "lowered again: it hides behind no retraction"
+        assert sink.stop() == 0
 
 
 def _found(database: ClickHouseConfig) -> list[Finding]:
