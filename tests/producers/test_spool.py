@@ -119,12 +119,13 @@ def test_a_full_spool_holds_its_bound_and_what_fits_nowhere_is_a_gap(tmp_path: P
     publisher = LifecyclePublisher(
         "gpu-1", memory, config(tmp_path, spool_bytes=64 * 1024, max_events=50, envelope_events=10)
     )
-    made = 0
+    made, troubles = 0, set()
     while publisher.stats().lost < 500:
         hits(publisher, 50, made)
         made += 50
         publisher.flush(0.01)
-    assert publisher.stats().spool_trouble == "spool_full"
+        troubles.add(publisher.stats().spool_trouble)  # a shorter record may still fit, and ends it
+    assert "spool_full" in troubles
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.seg")) <= 64 * 1024
     memory.down = False
     assert publisher.flush(30)
