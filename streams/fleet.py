@@ -106,6 +106,10 @@ class FleetWorker:
         """Whether the group has ever answered."""
         return self._assigned.is_set()
 
+    async def ends(self) -> object:
+        """The offset that the next record of each owned partition will get."""
+        return await self._consumer.end_offsets([*self._consumer.assignment()])
+
     def counts(self) -> dict[str, int]:
         """What was done so far."""
         return dict(self._counts)

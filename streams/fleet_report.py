@@ -1,5 +1,6 @@
 """How a fleet worker is: its metrics, whether it lives, whether it finds what there is."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from ..schemas.config import Config
@@ -16,6 +17,7 @@ class Worker(Member, Protocol):
 
     @property
     def state(self) -> FleetState | None: ...
+    async def ends(self) -> object: ...
 
 
 class FleetReport(Vitals):
@@ -24,6 +26,10 @@ class FleetReport(Vitals):
     def __init__(self, config: Config, metrics: Registry, worker: Worker) -> None:
         super().__init__(metrics, worker, name="fleet", instance=config.fleet.instance, stuck_s=STUCK_S)
         self._worker = worker
+
+    def asked(self) -> Awaitable[object] | None:
+        """How far the observations go, of one who does not stand by."""
+        return self._worker.ends() if self._worker.state is not None else None
 
     async def collect(self) -> None:
         await super().collect()

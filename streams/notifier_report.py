@@ -1,7 +1,7 @@
 """How a notifier is: its metrics, whether it lives, whether everybody can be told."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
@@ -35,6 +35,10 @@ class NotifierReport(Vitals):
     def __init__(self, config: Config, metrics: Registry, worker: Worker) -> None:
         super().__init__(metrics, worker, name=_WORKER, instance=config.notify.instance, stuck_s=STUCK_S)
         self._worker = worker
+
+    def asked(self) -> Awaitable[object] | None:
+        """How far the findings go, of one who does not stand by."""
+        return self._worker.ends() if self._worker.state is not None else None
 
     async def problems(self) -> list[str]:
         """Who cannot be told now."""

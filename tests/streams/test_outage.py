@@ -26,14 +26,16 @@ def test_workers_say_that_the_broker_is_away_and_that_it_came_back(
 ) -> None:
     config = config_of(broker.config, database, tmp_path)
     given = {
-        name: getattr(config, name).model_copy(update={"metrics_port": 0}) for name in ("detector", "sink", "resolver")
+        name: getattr(config, name).model_copy(update={"metrics_port": 0})
+        for name in ("detector", "sink", "resolver", "fleet", "notify")
     }
     config = config.model_copy(update=given)
     with (
         Worker("detect", config, tmp_path) as detector, Worker("sink", config, tmp_path) as sink,
-        Worker("resolve", config, tmp_path) as resolver,
+        Worker("resolve", config, tmp_path) as resolver, Worker("fleet", config, tmp_path) as fleet,
+        Worker("notify", config, tmp_path) as notifier,
     ):  # fmt: skip
-        workers = (detector, sink, resolver)
+        workers = (detector, sink, resolver, fleet, notifier)
         publish(broker.config, [histories.envelope(histories.incident())])
         until(all_judged(config), "the detector")
         for worker in workers:
