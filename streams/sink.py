@@ -21,7 +21,7 @@ from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
 from ..store.client import Client, connect_wait
 from ..store.migrate import migrate
 from .batches import Batch
-from .clients import member, unreachable
+from .clients import member, reaching
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
@@ -104,23 +104,21 @@ class Sink:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
         calm_collector()
-        await ensure_topics(self._config.kafka)
-        client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
-        await asyncio.to_thread(migrate, client, self._config)
-        self._writer = Writer(
-            client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted,
-            metrics=self._metrics,
-        )  # fmt: skip
-        try:
+        async with reaching(self._config.kafka, self._consumer.stop, self._producer.stop, self._admin.close):
+            await ensure_topics(self._config.kafka)
+            client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)
+            await asyncio.to_thread(migrate, client, self._config)
+            self._writer = Writer(
+                client, DeadLetterTopic(self._producer), self._config.sink.retry_cap_s, interrupted=self._interrupted,
+                metrics=self._metrics,
+            )  # fmt: skip
             await self._producer.start()
             await self._admin.start()
             self._consumer.subscribe(_TOPICS, listener=Rebalance(self))
             await self._consumer.start()
-        except KafkaError as error:
-            raise unreachable(self._config.kafka, error) from error
-        await self._publish(self._retention.outdated(await self.writer.open_findings(CAUSE)))
+            await self._publish(self._retention.outdated(await self.writer.open_findings(CAUSE)))
+            await self._health.start(self._config.sink.metrics_host, self._config.sink.metrics_port)
         FencingWatch(die).install()
-        await self._health.start(self._config.sink.metrics_host, self._config.sink.metrics_port)
         loop = asyncio.create_task(self._loop(), name="sink")
         stop = asyncio.create_task(self._stopping.wait())
         ready = asyncio.create_task(self._announce())

@@ -38,10 +38,10 @@ def final(lines: str) -> list[Finding]:
 def test_findings_fold_by_what_the_key_leaves_out() -> None:
     incidents = fold_incidents(final(MANY))
     assert [(one.cause, one.severity.value, one.findings, one.entries, one.tenant_count) for one in incidents] == [
-        ("CROSS_TENANT_REUSE", "critical", 60, 2, 3),
+        ("CROSS_TENANT_REUSE", "critical", 60, 2, 4),
         ("TEMPLATE_MISMATCH", "medium", 2, 1, 1),
     ]
-    assert incidents[0].sentence == "this key does not cover tenant: 60 hits, 3 tenants"
+    assert incidents[0].sentence == "this key does not cover tenant: 60 hits, 4 tenants", "served, and whose it was"
     assert {one.cause_id for one in fold(final(MANY))} == {one.cause_id for one in incidents}
 
 

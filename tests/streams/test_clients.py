@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from kvtrail.schemas.config import Config, KafkaConfig
 from kvtrail.schemas.errors import BrokerError
-from kvtrail.streams import detector, fleet, notifier, resolver
+from kvtrail.streams import detector, fleet, notifier, resolver, sink
 from kvtrail.streams.clients import reaching
 
 NOBODY = Config(kafka=KafkaConfig(bootstrap="127.0.0.1:1"))
-WORKERS = [(detector, "Detector"), (fleet, "FleetWorker"), (notifier, "Notifier"), (resolver, "Resolver")]
+WORKERS = [
+    (detector, "Detector"),
+    (fleet, "FleetWorker"),
+    (notifier, "Notifier"),
+    (resolver, "Resolver"),
+    (sink, "Sink"),
+]
 
 
 async def _nothing(*_: object) -> None:
@@ -28,6 +34,8 @@ def test_a_worker_whose_broker_refuses_leaves_no_client_open(
     monkeypatch.setattr(module, "calm_collector", lambda: None, raising=False)  # it is for a process of one's own
     if topics == "there":
         monkeypatch.setattr(module, "ensure_topics", _nothing)
+    for name_of_store in ("connect_wait", "migrate"):
+        monkeypatch.setattr(module, name_of_store, lambda *_: None, raising=False)
 
     async def work() -> None:
         with pytest.raises(BrokerError, match=r"kafka\.bootstrap"):
