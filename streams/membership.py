@@ -99,9 +99,13 @@ class InstanceLock:
         return f"process {said}" if said.isdecimal() else "process unknown"
 
 
+_SAME_S = 1.0
+
+
 class FencingWatch(logging.Handler):
     """Calls `fatal` when the broker has said `limit` times in `window_s` that it does not know this member: another
-    process uses the same instance id. aiokafka rejoins by itself and tells nobody but its log."""
+    process uses the same instance id. aiokafka rejoins by itself and tells nobody but its log, several times where a
+    commit and a heartbeat meet the same answer: what is said within a second counts once."""
 
     def __init__(self, fatal: Callable[[str], None], limit: int = 5, window_s: float = 30.0) -> None:
         super().__init__(logging.INFO)
@@ -113,6 +117,8 @@ class FencingWatch(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if "UnknownMemberId" not in text and "member_id was not recognized" not in text:
+            return
+        if self._seen and record.created - self._seen[-1] < _SAME_S:
             return
         self._seen = [at for at in self._seen if record.created - at < self._window_s] + [record.created]
         if len(self._seen) >= self._limit:
