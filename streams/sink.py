@@ -60,7 +60,9 @@ class Sink:
         self.places: dict[TopicPartition, Place] = {}
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         """Of these partitions, and of those that are lost and have a batch in hand."""
-        self._revocations = 0
+        self._moving = False
+        """Between a revocation and the assignment that follows it."""
+        self._moves = 0
         self._looped_at = time.monotonic()
         self._bulk = asyncio.Semaphore(_BULK)
         self._assigned = asyncio.Event()
@@ -179,6 +181,8 @@ class Sink:
 
     async def _take_over_new(self) -> None:
         for tp in self.owned() - self._tasks.keys():
+            if self._moving:
+                return  # the client still names what it had
             try:
                 await self._take_over(tp)
             except (IllegalStateError, Interrupted):
@@ -206,9 +210,9 @@ class Sink:
                 partition.add([from_kafka(record) for record in records], now, behind=more)
 
     async def _take_over(self, tp: TopicPartition) -> None:
-        revocations = self._revocations
+        moves = self._moves
         cut, start = await taken_over(tp, GROUP, self._config.sink, self._admin, self._consumer, self.writer)
-        if self._revocations != revocations:
+        if self._moves != moves:
             return  # what was read may be out of date, even where the partition is ours again
         # Whatever was fetched before is fetched again: after a batch was given up, the consumer stands beyond it.
         self._consumer.seek(tp, start)
@@ -243,7 +247,8 @@ class Sink:
     async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Everything in hand belongs to whoever owns the partitions next. Waits for batches in flight, with a
         deadline: a batch that outlives it finds its partition gone and commits nothing."""
-        self._revocations += 1
+        self._moving = True
+        self._moves += 1
         for partition in self.partitions.values():
             partition.close()
         if self._tasks:
@@ -255,6 +260,7 @@ class Sink:
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """The loop takes the partitions over; doing it here would cost the worker its membership."""
         _log.info("assigned", extra={"partitions": sorted(f"{tp.topic}/{tp.partition}" for tp in partitions)})
+        self._moving = False
         self._assigned.set()
 
 

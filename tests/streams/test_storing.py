@@ -204,6 +204,48 @@ def test_a_revoked_partition_is_handed_over_when_its_batch_is_stored() -> None:
     asyncio.run(run())
 
 
+class Owning:
+    """A consumer that names what it had until the next assignment, as aiokafka does."""
+
+    def __init__(self, *partitions: TopicPartition) -> None:
+        self.partitions = {*partitions}
+
+    def assignment(self) -> set[TopicPartition]:
+        return self.partitions
+
+
+def test_what_is_being_revoked_is_not_taken_over_before_the_group_has_answered() -> None:
+    async def run() -> None:
+        store = Store()
+        store.open.clear()
+        slow, quick = held(EVENTS, Log(), store), held(FOUND, Log(), Store())
+        sink = _sink(slow, quick)
+        vars(sink)["_consumer"] = Owning(EVENTS, FOUND)
+        taken: list[TopicPartition] = []
+
+        async def take_over(tp: TopicPartition) -> None:
+            taken.append(tp)
+
+        vars(sink)["_take_over"] = take_over
+        slow.add(records(0, 3), 0, behind=False)
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        handing_over = asyncio.create_task(sink.revoked([EVENTS, FOUND]))
+        await asyncio.wait({vars(sink)["_tasks"][FOUND]}, timeout=DEADLINE_S)
+        sink._collect_ended()
+        await sink._take_over_new()
+        assert not taken and not handing_over.done()
+        store.open.set()
+        await ended(handing_over)
+        sink._collect_ended()
+        await sink._take_over_new()
+        assert not taken  # others may still be storing it
+        sink.assigned([EVENTS, FOUND])
+        await sink._take_over_new()
+        assert {*taken} == {EVENTS, FOUND}
+
+    asyncio.run(run())
+
+
 def test_a_worker_has_stood_still_for_as_long_as_the_batch_that_does_not_get_on() -> None:
     async def run() -> None:
         store = Store()
