@@ -24,7 +24,8 @@ import time
 from pathlib import Path
 
 import click
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Struct
 
 from ..producers import LifecyclePublisher
 from ..schemas.config import Config, DetectorConfig, KafkaConfig, LocalConfig, SinkConfig
@@ -33,6 +34,7 @@ from ..store.client import Client, connect
 from ..store.migrate import migrate
 from ..streams.topics import ensure_topics
 from . import feed, floor, traffic
+from .pipeline_result import Options, Result, Tier, quantile, table
 from .pipeline_watch import Latency, Progress, settled
 from .publisher_peers import IDENTITY, KEYS
 from .rig import Rig, Use
@@ -40,53 +42,6 @@ from .rig import Rig, Use
 SHARE = 0.7
 """Of the events, for the sustained rate; the rest is for latency."""
 PUBLISHED = 200_000
-BUDGET_RATIO, BUDGET_P99_S = 0.6, 2.0
-
-
-class Tier(Struct):
-    """Processor time for an event, microseconds, while the rate was sustained; the largest resident memory, MB."""
-
-    cpu_us: float
-    peak_mb: float
-
-
-class Result(Struct):
-    """One run. Rates are events a second; latencies are seconds from sending to being queryable."""
-
-    events: int
-    records: int
-    bytes_per_event: float
-    findings: int
-    sustained: float
-    floor: float
-    ratio: float
-    floor_cpu_us: float
-    floor_store_cpu_us: float
-    half_rate: float
-    latency_p50_s: float
-    latency_p99_s: float
-    latency_max_s: float
-    latencies: int
-    stages: dict[str, list[float]]
-    """p50 and p99 of the seconds from sending until a finding was in its topic, and until it was inserted."""
-    disk: dict[str, float]
-    """Bytes an event on the store's disk, compressed, by table; `kafka`: in the log, with each producer's codec."""
-    tiers: dict[str, Tier]
-    wrong: list[str]
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """What is measured."""
-
-    events: int
-    faults: int
-    seed: int
-    envelope: int
-    detectors: int
-    compression: str
-    batch_rows: int
-    batch_wait_s: float
-    events_wait_s: float | None
 
 
 async def measure(folder: Path, options: Options) -> Result:
@@ -128,7 +83,7 @@ async def measure(folder: Path, options: Options) -> Result:
     found = latency.of(expected)
     latencies = [seen for _, _, seen in found]
     stages = {
-        name: [_quantile([one[at] for one in found], share) for share in (0.5, 0.99)]
+        name: [quantile([one[at] for one in found], share) for share in (0.5, 0.99)]
         for at, name in enumerate(("judged", "inserted"))
     }
     rate = base.events / (base.ended - base.began)
@@ -145,8 +100,8 @@ async def measure(folder: Path, options: Options) -> Result:
         events=fast.events + slow.events, records=slow.end, bytes_per_event=fast.bytes / fast.events,
         findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
         floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
-        half_rate=sustained.rate / 2, latency_p50_s=_quantile(latencies, 0.5), latency_p99_s=_quantile(latencies, 0.99),
-        latency_max_s=_quantile(latencies, 1.0), latencies=len(latencies), stages=stages, disk=disk, tiers=tiers,
+        half_rate=sustained.rate / 2, latency_p50_s=quantile(latencies, 0.5), latency_p99_s=quantile(latencies, 0.99),
+        latency_max_s=quantile(latencies, 1.0), latencies=len(latencies), stages=stages, disk=disk, tiers=tiers,
         wrong=wrong,
     )  # fmt: skip
 
@@ -250,10 +205,6 @@ def _disk(client: Client, folder: Path, events: int) -> dict[str, float]:
     return {"kafka": log / events} | {str(row["name"]): int(row["bytes"]) / events for row in rows}
 
 
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
-
-
 def _say(what: str) -> None:
     click.echo(f"[{time.strftime('%H:%M:%S')}] {what}", err=True)
 
@@ -280,33 +231,6 @@ def main(out: str) -> None:
     Path(out).write_text(json.dumps([cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 
 
-def table(result: Result, options: Options) -> str:
-    """The result for people."""
-    met = {True: "met", False: "MISSED"}
-    lines = [
-        f"{result.events:,} events in {result.records:,} records, {result.bytes_per_event:.0f} bytes an event, "
-        f"{result.findings:,} findings, {options.detectors} detector(s), compression {options.compression}",
-        f"  sustained, all queryable {result.sustained:>10,.0f} events/s",
-        f"  floor, only stored       {result.floor:>10,.0f} events/s",
-        f"  ratio                    {result.ratio:>10.2f}      (budget {BUDGET_RATIO}: "
-        f"{met[result.ratio >= BUDGET_RATIO]})",
-        f"  latency at {result.half_rate:,.0f} events/s, {result.latencies} findings: "
-        f"p50 {result.latency_p50_s:.2f} s, "
-        f"p99 {result.latency_p99_s:.2f} s, max {result.latency_max_s:.2f} s",
-        "  of it, p50 and p99: "
-        + ", ".join(f"{name} after {p50:.2f} and {p99:.2f} s" for name, (p50, p99) in result.stages.items()),
-        f"                                         (budget p99 {BUDGET_P99_S:g} s: "
-        f"{met[result.latency_p99_s <= BUDGET_P99_S]})",
-        f"  {'process':<14}{'us of CPU an event':>20}{'peak MB':>10}",
-    ]
-    for name, tier in sorted(result.tiers.items(), key=lambda pair: -pair[1].cpu_us):
-        lines.append(f"  {name:<14}{tier.cpu_us:>20.2f}{tier.peak_mb:>10.0f}")
-    lines.append(f"  {'floor-store':<14}{result.floor_store_cpu_us:>20.2f}")
-    lines.append("  bytes an event on disk: " + ", ".join(f"{name} {each:.0f}" for name, each in result.disk.items()))
-    lines.append("  correct" if not result.wrong else "  WRONG: " + "; ".join(result.wrong[:5]))
-    return "\n".join(lines)
-
-
 @click.command()
 @click.option("--events", default=400_000, show_default=True, help="Events of the simulated fleet.")
 @click.option("--faults", default=400, show_default=True, help="Faults among them.")
@@ -330,14 +254,9 @@ def command(out: Path | None, keep: Path | None, **values: object) -> None:
         result = asyncio.run(measure(folder, options))
     click.echo(table(result, options))
     if out is not None:
-        out.write_text(json.dumps({**structs.asdict(options), **json.loads(_json(result))}, indent=1) + "\n")
+        found = msgspec.to_builtins(options) | msgspec.to_builtins(result)
+        out.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(bool(result.wrong))
-
-
-def _json(result: Result) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(result)
 
 
 if __name__ == "__main__":
