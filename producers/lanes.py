@@ -206,16 +206,18 @@ def first_event(time_ns: int) -> Item:
     return (time_ns, NodeStart(), "", None, "", "gpu", "", "", PLAIN, NOTHING)
 
 
+_TEXTS = ("key", "place", "request_id", "span", "entry_version", "trace_id")
+
+
 def _right_types(event: Event) -> bool:
     """What reading the record back cannot find: a foreign identity, and bytes, which become Base64 text."""
-    return (
-        type(event.key) is type(event.place) is type(event.request_id) is str
-        and (event.identity is None or isinstance(event.identity, Identity))
-    )  # fmt: skip
+    return all(type(getattr(event, name)) is str for name in _TEXTS) and (
+        event.identity is None or isinstance(event.identity, Identity)
+    )
 
 
 def _wrong_type(event: Event) -> str:
-    return next((name for name in ("key", "place", "request_id") if type(getattr(event, name)) is not str), "identity")
+    return next((name for name in _TEXTS if type(getattr(event, name)) is not str), "identity")
 
 
 def _type(item: Item) -> str:

@@ -146,6 +146,7 @@ def _numbered(*columns: list[Any]) -> tuple[Iterable[int], list[tuple[Any, ...]]
 def _extra(more: tuple[Any, ...]) -> Extra | None:
     if more == NOTHING:
         return None
-    if type(more[2]) is not str:  # a place: bytes would be written as Base64 text
+    span, version, place, _, trace = more
+    if not (type(span) is type(version) is type(place) is type(trace) is str):  # bytes would become Base64 text
         raise Unpackable
     return Extra(*more)
