@@ -24,7 +24,7 @@ from .agent_wire import AgentLink, Call
 from .buffer import Buffer, Flush, TalliedBuffer
 from .exits import close_with_worker, forget, keep
 from .incarnation import new_incarnation
-from .placing import CACHE_CALLS, Homeless, homes_at
+from .placing import homes_at, turn_down
 from .stats import PublisherStats
 from .tally import TALLY, Tally, folder_name
 
@@ -46,7 +46,7 @@ def _never_raises(
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            self._refuse(name, error)
+            turn_down(self._buffer, name, error)
 
     return call
 
@@ -145,7 +145,7 @@ class AgentPublisher:
                 if len(queue) >= buffer.alarm:
                     buffer.wake()
             except Exception as error:
-                self._refuse("create", error)
+                turn_down(self._buffer, "create", error)
 
         def hit(
             self, key=_MISSING, identity=_MISSING, /, *more,
@@ -175,7 +175,7 @@ class AgentPublisher:
                 if len(queue) >= buffer.alarm:
                     buffer.wake()
             except Exception as error:
-                self._refuse("hit", error)
+                turn_down(self._buffer, "hit", error)
 
     @_never_raises
     def expire(
@@ -277,10 +277,6 @@ class AgentPublisher:
     ) -> None:
         request_id = fields.pop("request_id", "")
         self._put((self._clock(), name, key, identity, store, tier, owner, request_id, 0, fields or None))
-
-    def _refuse(self, name: str, error: Exception) -> None:
-        field = error.field if isinstance(error, Homeless) else "arguments"
-        (self._buffer.lose if name in CACHE_CALLS else self._buffer.refuse)(f"{name}.{field}")
 
     def _open(self, incarnation: str) -> None:
         self._incarnation = incarnation

@@ -143,17 +143,19 @@ class Buffer:
             self.wake()
 
     def wake(self) -> None:
-        """Tell the sender that its alarm has gone off."""
+        """Tell the sender that its alarm has gone off. Never raises: what has been accepted is not refused, too."""
         self.alarm = NEVER
-        self._ring()
+        try:
+            self._ring()
+        except Exception:  # the next call tries again
+            self.alarm = 1
 
     def mark(self, marker: object) -> None:
         """Append something that is no event and not bounded: a flush's marker."""
         with self._lock:
             self._foreign += 1
             self.queue.append(marker)
-        self.alarm = NEVER
-        self._ring()
+        self.wake()
 
     def close(self) -> None:
         """From now on everything is dropped, reason `closed`."""
@@ -222,9 +224,7 @@ class Buffer:
                 self._tell_own()
             self._note_loss((self._own,))
         if len(self.queue) >= self.alarm:
-            self.alarm = NEVER
-            with suppress(Exception):
-                self._ring()
+            self.wake()
 
     def books(self) -> tuple[dict[str, int], dict[str, int]]:
         """Copies of the counts of drops by reason and refusals by field."""

@@ -26,7 +26,7 @@ from ..schemas.events import (
 )
 from ..schemas.identity import Identity
 from .buffer import NOTHING, PLAIN, Buffer, Item
-from .placing import CACHE_CALLS, Homeless
+from .placing import turn_down
 from .short_calls import short_create, short_hit
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def _never_raises(
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            field = error.field if isinstance(error, Homeless) else "arguments"
-            (self._buffer.lose if name in CACHE_CALLS else self._buffer.refuse)(f"{name}.{field}")
+            turn_down(self._buffer, name, error)
 
     return call
 

@@ -52,3 +52,9 @@ def _text(field: str, value: Any) -> str:
 @lru_cache(maxsize=4096)
 def _is_home(home: str, reserved: bool) -> bool:
     return len(home) <= _LONGEST and home.startswith(f"n:{_RESERVED}") is reserved
+
+
+def turn_down(books: Any, name: str, error: Exception) -> None:
+    """Count a call that could not be carried out, by its field, in the buffer's books. Never raises."""
+    field = error.field if isinstance(error, Homeless) else "arguments"
+    (books.lose if name in CACHE_CALLS else books.refuse)(f"{name}.{field}")

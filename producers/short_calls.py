@@ -2,7 +2,7 @@
 
 A thread that has just woken finds its caches empty, and then each function that a call goes through costs microseconds:
 so here the buffer's `put` is written out in place, and the way through every field there is begins only where one of
-the rarer ones is given. What cannot be carried out here is left to that way, which counts it by its field.
+the rarer ones is given. What no item can be made of here is left to that way, which counts it by its field.
 """
 
 import functools
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..schemas.events import Create, Hit
 from .buffer import NOTHING, PLAIN
+from .placing import turn_down
 
 if TYPE_CHECKING:
     from .buffer import How
@@ -35,23 +36,27 @@ def short_create(general: F) -> F:
             try:
                 body, how = Create(tokens=tokens, ttl_s=ttl_s), _HOWS[key_origin]
                 item = (self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING)
-                buffer = self._buffer
-                if buffer.slots is not None:
-                    slot = buffer.slots.get(get_ident())
-                    if slot is None or tier == "shared":
-                        self._put(item)
-                        return
-                    buffer.view[slot] += 1
-                queue = buffer.queue
-                if len(queue) + buffer.staged >= buffer.limit:
-                    buffer.overflow(item)
-                    return
-                queue.append(item)
-                if len(queue) >= buffer.alarm:
-                    buffer.wake()
-                return
             except Exception:  # noqa: S110  # the general way counts it by its field
                 pass
+            else:  # counted or accepted from here on: the general way would do it twice
+                try:
+                    buffer = self._buffer
+                    if buffer.slots is not None:
+                        slot = buffer.slots.get(get_ident())
+                        if slot is None or tier == "shared":
+                            self._put(item)
+                            return
+                        buffer.view[slot] += 1
+                    queue = buffer.queue
+                    if len(queue) + buffer.staged >= buffer.limit:
+                        buffer.overflow(item)
+                        return
+                    queue.append(item)
+                    if len(queue) >= buffer.alarm:
+                        buffer.wake()
+                except Exception as error:
+                    turn_down(self._buffer, "create", error)
+                return
         others |= {"tokens": tokens, "ttl_s": ttl_s, "request_id": request_id, "key_origin": key_origin}
         general(self, *_given(key, identity, more), **_place(store, tier), **others)
 
@@ -79,23 +84,27 @@ def short_hit(general: F) -> F:
                 known = bodies.get(reused_tokens) if type(reused_tokens) is int else None  # True is not 1 here
                 body, how = known or body_of(reused_tokens), _HOWS[key_origin]
                 item = (self._clock(), body, key, identity, store, tier, "", request_id, how, NOTHING)
-                buffer = self._buffer
-                if buffer.slots is not None:
-                    slot = buffer.slots.get(get_ident())
-                    if slot is None or tier == "shared":
-                        self._put(item)
-                        return
-                    buffer.view[slot] += 1
-                queue = buffer.queue
-                if len(queue) + buffer.staged >= buffer.limit:
-                    buffer.overflow(item)
-                    return
-                queue.append(item)
-                if len(queue) >= buffer.alarm:
-                    buffer.wake()
-                return
             except Exception:  # noqa: S110  # the general way counts it by its field
                 pass
+            else:  # counted or accepted from here on: the general way would do it twice
+                try:
+                    buffer = self._buffer
+                    if buffer.slots is not None:
+                        slot = buffer.slots.get(get_ident())
+                        if slot is None or tier == "shared":
+                            self._put(item)
+                            return
+                        buffer.view[slot] += 1
+                    queue = buffer.queue
+                    if len(queue) + buffer.staged >= buffer.limit:
+                        buffer.overflow(item)
+                        return
+                    queue.append(item)
+                    if len(queue) >= buffer.alarm:
+                        buffer.wake()
+                except Exception as error:
+                    turn_down(self._buffer, "hit", error)
+                return
         others |= {"reused_tokens": reused_tokens, "request_id": request_id, "key_origin": key_origin}
         general(self, *_given(key, identity, more), **_place(store, tier), **others)
 

@@ -1,10 +1,15 @@
 """The buffer alone, step by step: where losses stand, and what wakes the sender."""
 
 import asyncio
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
 from kvtrail.producers.buffer import NOTHING, PLAIN, Buffer, Item, Loss
 from kvtrail.producers.lanes import homes_of
+from kvtrail.producers.memory import MemoryTransport
+from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.sender import Loop
 from kvtrail.schemas.events import Expire
 
@@ -78,6 +83,42 @@ def test_the_sender_is_woken_once_an_alarm() -> None:
     for key in "bcdef":
         quiet.put(item(key))
     assert rung == [1]
+
+
+def test_a_bell_that_cannot_be_rung_is_rung_at_the_next_call_and_costs_no_event() -> None:
+    rung: list[int] = []
+
+    def ring() -> None:
+        rung.append(1)
+        raise MemoryError
+
+    broken = Buffer(100, lambda one: homes_of(one, "n1", 8), ring, "n:n1")
+    broken.alarm = 1
+    broken.put(item("a"))
+    broken.put(item("b"))
+    broken.lose("hit.key")
+    broken.mark(object())
+    assert len(rung) == 4 and broken.waiting() == 2
+
+
+class Handled(deque[Any]):
+    """A queue at whose end a signal handler comes in, and raises."""
+
+    def append(self, thing: Any) -> None:
+        super().append(thing)
+        if type(thing) is tuple:
+            raise TimeoutError
+
+
+@pytest.mark.parametrize("name", ["create", "hit"])
+def test_a_signal_handler_that_raises_in_a_call_does_not_make_it_count_twice(name: str) -> None:
+    with LifecyclePublisher("n1", MemoryTransport()) as publisher:
+        own = buffer(100)
+        own.queue = Handled()
+        its, publisher._buffer, publisher._put = publisher._buffer, own, own.put
+        getattr(publisher, name)("k", None, store="kv", tier="gpu")
+        assert own.waiting() == 1 and own.refused == {f"{name}.arguments": 1}
+        publisher._buffer = its
 
 
 def test_names_resolve_while_the_interpreter_exits() -> None:
