@@ -316,9 +316,9 @@ class Agent:
                 await asyncio.wait({before})
             home = str(run["home"])
             async with self._homes.setdefault(home, asyncio.Lock()):
-                for packed in engine.pack(home, run, self._identity):
+                records, refused = engine.pack(home, run, self._identity)
+                for packed in records:
                     await self._deliver(home, packed)
-            refused = engine.refused()
             self.counts.runs += 1
             self.counts.events += len(run["times"])
             self.counts.refused += sum(refused.values())
@@ -422,11 +422,14 @@ class _Engine:
         self._home = ""
         self._field = ""
 
-    def pack(self, home: str, run: dict[str, Any], identity: Callable[[Any], Identity | str]) -> list[Packed]:
-        """The records of a run, whose first number it names. Raises what a run that is none makes it raise."""
+    def pack(
+        self, home: str, run: dict[str, Any], identity: Callable[[Any], Identity | str]
+    ) -> tuple[list[Packed], dict[str, int]]:
+        """The records of a run, whose first number it names, and the fields for which some of it is refused, and how
+        often. Raises what a run that is none makes it raise."""
         if not home.startswith(("n:", "s:")):
             raise ValueError
-        self._home = home
+        self._home, self._refused = home, {}
         identities = [identity(dimensions) for dimensions in run["ids"]]
         lane = Lane(home)
         lane.given, t0 = int(run["first"]) - 1, int(run["t0"])
@@ -441,7 +444,7 @@ class _Engine:
         records = []
         while (packed := self._packer.pack(lane)) is not None:
             records.append(packed)
-        return records
+        return records, self._refused
 
     def _is_at_home(self, item: Item) -> bool:
         if isinstance(item[1], Check) and item[1].check == "heartbeat":
@@ -450,11 +453,6 @@ class _Engine:
             return self._home in homes_of(item, self._node, self._slots)
         except Homeless:
             return False
-
-    def refused(self) -> dict[str, int]:
-        """Fields and how often, since the last time."""
-        refused, self._refused = self._refused, {}
-        return refused
 
     def _refuse(self, field: str, message: str) -> None:
         self._refused[field] = self._refused.get(field, 0) + 1

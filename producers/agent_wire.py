@@ -149,7 +149,8 @@ class AgentLink:
         """Drain for at most `timeout_s`, then stop. True when everything is safe."""
         self._deadline = time.monotonic() + timeout_s
         self.ring()
-        self._thread.join(timeout_s + 1.0)
+        if self._thread.is_alive():  # not where the system gave no thread to start
+            self._thread.join(timeout_s + 1.0)
         return self._drained
 
     def abandon(self) -> None:

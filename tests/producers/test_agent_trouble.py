@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,54 @@ def test_calls_too_large_for_any_record_hold_nothing_up(
             assert said.pop(field) == count
             assert [name.partition(".")[0] for name in said] == ["request_end"]
         assert sequence(memory) == [1, 2, count + 4]
+
+
+class Side(MemoryTransport):
+    """Takes the records of two homes by turns: those of `late` are under way until it is told to go on."""
+
+    def __init__(self, late: str) -> None:
+        super().__init__()
+        self._late = late
+        self._begun, self._told = asyncio.Event(), threading.Event()
+
+    def go_on(self) -> None:
+        self._told.set()
+
+    async def send(self, home: str, record: bytes, first: int, last: int) -> None:
+        if home == self._late:
+            self._begun.set()
+            await asyncio.to_thread(self._told.wait, 30)
+        else:
+            await asyncio.wait_for(self._begun.wait(), 30)
+        await super().send(home, record, first, last)
+
+
+def test_what_is_refused_of_a_lane_shows_in_that_lane_although_another_is_answered_first(tmp_path: Path) -> None:
+    line = Side("n:gpu-9")
+    with (
+        Running(tmp_path / "agent.sock", line) as running,
+        AgentPublisher("gpu-1", running.path, linger_s=0.05) as publisher,
+    ):
+        hit(publisher)
+        hit(publisher, owner="gpu-9")
+        hit(publisher, owner="gpu-9", place=5)
+        until(lambda: running.agent.counts.runs == 1, "the other lane is answered")
+        line.go_on()
+        assert publisher.flush(30) and publisher.close(30)
+        assert publisher.stats().refused == {"hit.place": 1}
+    lanes = runs(decode(record for _, record in line.records))
+    assert gaps(lanes[publisher.incarnation, "n:gpu-9"]) == 1
+    assert gaps(lanes[publisher.incarnation, "n:gpu-1"]) == 0
+
+
+def test_a_publisher_that_gets_no_thread_closes_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    publisher = AgentPublisher("gpu-1", tmp_path / "agent.sock")
+    hit(publisher)
+    assert not publisher.close(0.1) and publisher.stats().buffered == 1
 
 
 def test_two_agents_that_start_at_once_do_not_take_each_others_socket(tmp_path: Path) -> None:
