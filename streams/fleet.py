@@ -237,9 +237,9 @@ class FleetWorker:
         _log.info("ready: fleet", extra={"observations": state.observations})
 
     async def _save(self, state: FleetState) -> None:
-        """A snapshot, if anything is new. Every finding is acknowledged."""
+        """A snapshot, if anything is new and nobody else may have gone on. Every finding is acknowledged."""
         self._saved_at = time.monotonic()
-        if not state.changed:
+        if self._moved or not state.changed:
             return
         dumped, offsets = state.dump(), {TopicPartition(OBSERVATIONS, each): at for each, at in state.resume.items()}
         try:

@@ -289,7 +289,10 @@ class Notifier:
         return any(state.offsets.get(tp.partition, 0) < end for tp, end in self._catch_up.items())
 
     async def _save(self, state: State) -> None:
-        """A snapshot, if anything is new; then the offsets, for whoever looks at the group's lag."""
+        """A snapshot, if anything is new and nobody else may have gone on; then the offsets, for whoever looks at the
+        group's lag."""
+        if self._moved:
+            return
         state.journal = self._journal.next
         offsets = {TopicPartition(FINDINGS, partition): offset for partition, offset in state.offsets.items()}
         try:

@@ -79,3 +79,25 @@ def test_what_is_read_during_a_move_is_not_folded_and_the_state_is_read_again_af
     assert [each for each in found if each not in ("saved", "advanced")] == [
         "taken over", "revoked", "assigned", *taken, "revoked", "assigned", *taken, *(["folded"] if back else []),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [FleetWorker, Notifier])
+def test_what_may_be_anothers_by_now_is_not_saved_over_it(make: Any) -> None:
+    async def run() -> Log:
+        worker, did = make(Config()), Log()
+        await worker._consumer.stop()
+        worker._consumer = SimpleNamespace(commit=did.note("committed"))
+        worker._snapshots = SimpleNamespace(write=did.note("saved"))
+        worker._saving = SimpleNamespace(save=did.note("saved"))
+        state = SimpleNamespace(
+            changed=True, dump=lambda: b"", encode=lambda _: b"", resume={0: 10}, offsets={0: 10}, journal=0
+        )
+        await worker.revoked(MINE)
+        await worker._save(state)
+        assert did == []
+        worker._moved, worker._uncommitted = False, True
+        await worker._save(state)
+        await worker._producer.stop()
+        return did
+
+    assert asyncio.run(run()) == ["saved", "committed"]
