@@ -246,6 +246,95 @@ def test_what_is_being_revoked_is_not_taken_over_before_the_group_has_answered()
     asyncio.run(run())
 
 
+def test_what_was_read_before_a_move_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        sink, moves = _sink(), [True, False]
+        log: Any = Owning(EVENTS)
+        sought: list[tuple[TopicPartition, int]] = []
+        log.seek = lambda tp, offset: sought.append((tp, offset))
+        vars(sink).update(_consumer=log, _writer=object())
+
+        async def read(tp: TopicPartition, *_: Any) -> tuple[Cut, int]:
+            if moves.pop(0):
+                await sink.revoked([tp])
+                sink.assigned([tp])
+            return Cut(intake=Ones(), position=5, pending=None, batch_rows=3, batch_wait_s=600), 7
+
+        monkeypatch.setattr("kvtrail.streams.sink.taken_over", read)
+        await sink._take_over_new()
+        assert not sink.partitions and not sought
+        await sink._take_over_new()
+        assert [*sink.partitions] == [EVENTS] and sought == [(EVENTS, 7)]
+        sink.partitions[EVENTS].close()
+        await ended(vars(sink)["_tasks"][EVENTS])
+
+    asyncio.run(run())
+
+
+def test_a_batch_that_outlives_the_revocations_deadline_commits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        monkeypatch.setattr("kvtrail.streams.sink._REVOKE_DEADLINE_S", 0.01)
+        log, store = Log(), Store()
+        store.open.clear()
+        partition = held(EVENTS, log, store)
+        sink = _sink(partition)
+        partition.add(records(0, 3), 0, behind=True)
+        assert partition.cut.behind
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        await asyncio.wait_for(sink.revoked([EVENTS]), DEADLINE_S)
+        assert not sink.partitions
+        store.open.set()
+        await ended(vars(sink)["_tasks"][EVENTS])
+        assert store.batches and not log.commits
+
+    asyncio.run(run())
+
+
+def test_batches_of_events_are_few_at_a_time_and_findings_go_past_them() -> None:
+    async def run() -> None:
+        sink, store = _sink(), Store()
+        store.open.clear()
+        began: list[TopicPartition] = []
+
+        class Writes:
+            """The store behind the sink."""
+
+            async def write(self, tp: TopicPartition, batch: Batch) -> None:
+                began.append(tp)
+                await (store(tp, batch) if tp.topic == LIFECYCLE else asyncio.sleep(0))
+
+        vars(sink)["_writer"] = Writes()
+        batch = Batch(first=0, last=0, items=[], intake=Ones())
+        tasks = [asyncio.create_task(sink._store(TopicPartition(LIFECYCLE, each), batch)) for each in range(7)]
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        await asyncio.wait_for(sink._store(FOUND, batch), DEADLINE_S)
+        assert began[-1] == FOUND and len(began) == 5
+        store.open.set()
+        await ended(*tasks)
+        assert len(store.batches) == 7
+
+    asyncio.run(run())
+
+
+def test_a_commit_that_no_broker_takes_holds_no_stop_up() -> None:
+    async def run() -> None:
+        store, stops = Store(), asyncio.Event()
+        cut = Cut(intake=Ones(), position=0, pending=None, batch_rows=3, batch_wait_s=600)
+        consumer: Any = Log(*(KafkaConnectionError() for _ in range(1000)))
+        partition = StoredPartition(
+            EVENTS, cut, Place(), consumer=consumer, store=store, interrupted=stops.is_set, retry_cap_s=0.01
+        )
+        partition.add(records(0, 3), 0, behind=False)
+        task = asyncio.create_task(partition.run())
+        while len(consumer.failures) == 1000:
+            await asyncio.sleep(0)
+        stops.set()
+        await ended(task)
+        assert consumer.failures and not store.batches
+
+    asyncio.run(run())
+
+
 def test_a_worker_has_stood_still_for_as_long_as_the_batch_that_does_not_get_on() -> None:
     async def run() -> None:
         store = Store()
