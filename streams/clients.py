@@ -1,13 +1,13 @@
 """Kafka clients with the settings the stream tier was measured with. None of them retries in a way that reorders."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from ..producers.kafka_client import connection
 from ..schemas.config import KafkaConfig
@@ -16,6 +16,8 @@ from ..schemas.errors import BrokerError
 LARGEST_RECORD = 1024 * 1024
 """Bytes; the broker's own default limit. Envelopes are a quarter of it, snapshot blobs half."""
 _CLOSE_S = 2.0
+_COMMIT_S = 60.0
+"""Longer than the client's requests take."""
 
 
 def producer(kafka: KafkaConfig, client: str) -> AIOKafkaProducer:
@@ -65,6 +67,16 @@ def member(
         max_partition_fetch_bytes=4 * LARGEST_RECORD,
         **settings,
     )
+
+
+async def commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, Any]) -> None:
+    """The client's own commit, which looks for a coordinator for ever: its worker would be taken for stuck while the
+    broker is away. Raises `KafkaError`, where it goes on for too long, too."""
+    try:
+        async with asyncio.timeout(_COMMIT_S):
+            await consumer.commit(offsets)
+    except TimeoutError:
+        raise KafkaTimeoutError from None
 
 
 @asynccontextmanager

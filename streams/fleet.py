@@ -21,7 +21,7 @@ from ..schemas.config import Config
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import FINDINGS, LIFECYCLE, OBSERVATIONS
-from .clients import member, reaching
+from .clients import commit, member, reaching
 from .clients import producer as make_producer
 from .detector import GROUP as DETECTORS
 from .fleet_report import FleetReport
@@ -244,7 +244,7 @@ class FleetWorker:
         dumped, offsets = state.dump(), {TopicPartition(OBSERVATIONS, each): at for each, at in state.resume.items()}
         try:
             await self._snapshots.write(0, await asyncio.to_thread(state.encode, dumped), 0, 0)
-            await self._consumer.commit(offsets)
+            await commit(self._consumer, offsets)
         except (CommitFailedError, IllegalStateError) as error:
             _log.info("not committed: %r", error)
         except KafkaError as error:

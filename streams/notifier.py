@@ -20,7 +20,7 @@ from ..schemas.findings import decode_finding
 from ..schemas.notifications import Decided, Notification
 from ..schemas.reserved import is_own
 from ..schemas.topics import FINDINGS
-from .clients import member, reaching
+from .clients import commit, member, reaching
 from .clients import producer as make_producer
 from .health import HealthServer
 from .heartbeat_watch import HeartbeatWatch
@@ -298,7 +298,7 @@ class Notifier:
         try:
             self._uncommitted = await self._saving.save(state) or self._uncommitted
             if self._uncommitted:
-                await self._consumer.commit(offsets)
+                await commit(self._consumer, offsets)
                 self._uncommitted = False
         except (CommitFailedError, IllegalStateError) as error:
             _log.info("not committed: %r", error)  # revoked: the next owner goes on from the snapshot

@@ -25,7 +25,7 @@ from ..schemas.envelope import EnvelopeDecoder, EnvelopeEncoder
 from ..schemas.errors import BadInput
 from ..schemas.events import Event
 from ..schemas.topics import CONTEXT, LIFECYCLE
-from .clients import member, reaching
+from .clients import commit, member, reaching
 from .clients import producer as make_producer
 from .deadletters import DeadLetterTopic
 from .health import HealthServer
@@ -233,7 +233,7 @@ class Resolver:
             return
         states = {tp: place.state for tp, place in changed.items()}
         try:
-            await self._consumer.commit({tp: (low, f"1 {sent}") for tp, (low, sent) in states.items()})
+            await commit(self._consumer, {tp: (low, f"1 {sent}") for tp, (low, sent) in states.items()})
         except (CommitFailedError, IllegalStateError) as error:
             _log.info("not committed: %r", error)  # revoked: the next owner sends again what it does not know of
         except KafkaError as error:

@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from .batches import Batch, Cut
+from .clients import commit
 from .records import Record
 from .sink_report import Place
 from .writer import Interrupted
@@ -102,7 +103,7 @@ class StoredPartition:
             if self._lost:
                 raise Interrupted("the partition was revoked")
             try:
-                await self._consumer.commit({self._tp: (offset, metadata)})
+                await commit(self._consumer, {self._tp: (offset, metadata)})
             except (CommitFailedError, IllegalStateError):
                 raise
             except KafkaError as error:

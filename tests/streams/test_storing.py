@@ -159,8 +159,11 @@ def test_a_broker_that_is_away_is_asked_again_and_a_group_that_refuses_is_not() 
     asyncio.run(run())
 
 
-def _sink(*partitions: StoredPartition) -> Any:
+async def _sink(*partitions: StoredPartition) -> Any:
     sink: Any = Sink(Config())
+    for client in ("_consumer", "_producer", "_admin"):  # nothing here needs them
+        end = getattr(vars(sink)[client], "stop", None) or vars(sink)[client].close
+        await end()
     for partition in partitions:
         tp = vars(partition)["_tp"]
         sink.partitions[tp] = partition
@@ -173,7 +176,7 @@ def test_what_only_a_person_can_mend_ends_the_sink_and_what_ended_by_itself_is_t
         refusing, store = Store(), Store()
         refusing.error = StoreRefused("no.", field="clickhouse.password")
         bad, good = held(EVENTS, Log(), refusing), held(FOUND, Log(CommitFailedError()), store)
-        sink = _sink(bad, good)
+        sink = await _sink(bad, good)
         good.add(records(0, 3), 0, behind=False)
         await asyncio.wait({vars(sink)["_tasks"][FOUND]}, timeout=DEADLINE_S)
         sink._collect_ended()
@@ -191,7 +194,7 @@ def test_a_revoked_partition_is_handed_over_when_its_batch_is_stored() -> None:
         log, store = Log(), Store()
         store.open.clear()
         partition = held(EVENTS, log, store)
-        sink = _sink(partition)
+        sink = await _sink(partition)
         partition.add(records(0, 3), 0, behind=False)
         await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
         handing_over = asyncio.create_task(sink.revoked([EVENTS]))
@@ -219,7 +222,7 @@ def test_what_is_being_revoked_is_not_taken_over_before_the_group_has_answered()
         store = Store()
         store.open.clear()
         slow, quick = held(EVENTS, Log(), store), held(FOUND, Log(), Store())
-        sink = _sink(slow, quick)
+        sink = await _sink(slow, quick)
         vars(sink)["_consumer"] = Owning(EVENTS, FOUND)
         taken: list[TopicPartition] = []
 
@@ -248,7 +251,7 @@ def test_what_is_being_revoked_is_not_taken_over_before_the_group_has_answered()
 
 def test_what_was_read_before_a_move_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        sink, moves = _sink(), [True, False]
+        sink, moves = await _sink(), [True, False]
         log: Any = Owning(EVENTS)
         sought: list[tuple[TopicPartition, int]] = []
         log.seek = lambda tp, offset: sought.append((tp, offset))
@@ -277,7 +280,7 @@ def test_a_batch_that_outlives_the_revocations_deadline_commits_nothing(monkeypa
         log, store = Log(), Store()
         store.open.clear()
         partition = held(EVENTS, log, store)
-        sink = _sink(partition)
+        sink = await _sink(partition)
         partition.add(records(0, 3), 0, behind=True)
         assert partition.cut.behind
         await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
@@ -292,7 +295,7 @@ def test_a_batch_that_outlives_the_revocations_deadline_commits_nothing(monkeypa
 
 def test_batches_of_events_are_few_at_a_time_and_findings_go_past_them() -> None:
     async def run() -> None:
-        sink, store = _sink(), Store()
+        sink, store = await _sink(), Store()
         store.open.clear()
         began: list[TopicPartition] = []
 
@@ -335,12 +338,43 @@ def test_a_commit_that_no_broker_takes_holds_no_stop_up() -> None:
     asyncio.run(run())
 
 
+def test_a_commit_that_is_never_answered_is_made_again_and_is_no_reason_to_be_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mute(Log):
+        """A client that has lost its coordinator: the first commits wait for ever."""
+
+        asked = 0
+        since: float | None = None
+
+        async def commit(self, offsets: dict[TopicPartition, tuple[int, str]]) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                self.since = partition.since
+                await asyncio.Event().wait()
+            assert self.asked > 2 or (partition.since or 0) > (self.since or 0)
+            await super().commit(offsets)
+
+    async def run() -> None:
+        partition.add(records(0, 3), 0, behind=False)
+        task = asyncio.create_task(partition.run())
+        await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
+        partition.close()
+        await ended(task)
+
+    monkeypatch.setattr("kvtrail.streams.clients._COMMIT_S", 0.01)
+    log, store = Mute(), Store()
+    partition = held(EVENTS, log, store)
+    asyncio.run(run())
+    assert log.commits == [(EVENTS, 3)] and log.asked == 3
+
+
 def test_a_worker_has_stood_still_for_as_long_as_the_batch_that_does_not_get_on() -> None:
     async def run() -> None:
         store = Store()
         store.open.clear()
         partition = held(EVENTS, Log(), store)
-        sink = _sink(partition)
+        sink = await _sink(partition)
         partition.add(records(0, 3), 0, behind=False)
         await asyncio.wait_for(store.asked.wait(), DEADLINE_S)
         assert partition.since is not None
