@@ -121,6 +121,7 @@ class Detector:
             saving_turn=asyncio.Lock(),
             committed=self._committed,
             owns=self._owned.__contains__,
+            owned=self._owned.__len__,
             metrics=metrics,
         )
 

@@ -72,7 +72,12 @@ class PartitionTask:
         self._stopping = False
         self._reader = self._new_reader()
         self.saving = Saving(
-            partition, services.state, services.owns, services.config.detector.snapshot_s, turn=services.saving_turn
+            partition,
+            services.state,
+            services.owns,
+            services.config.detector.snapshot_s,
+            turn=services.saving_turn,
+            partitions=services.owned,
         )
 
     @property

@@ -16,7 +16,7 @@ from .fold import Fold, Frozen
 from .snapshots import Manifest
 
 SHARE = 0.05
-"""Of the time, at most, a partition's snapshots are being written, unless `REPLAY_S` asks for more."""
+"""Of the time, at most, a worker's snapshots are being written, unless `REPLAY_S` asks for more."""
 MOST_S = 120.0
 """Between two snapshots, unless `every_s` is longer: writing slowly for a while must not mean none for an hour."""
 REPLAY_S = 20.0
@@ -27,9 +27,10 @@ ITS_TURN_S = 0.25
 _log = logging.getLogger("kvtrail.streams.detector")
 
 
-def interval_s(every_s: float, took_s: float, again_s: float = 0.0) -> float:
-    """Seconds between two snapshots where one takes `took_s`, and `again_s` of work would have to be done again."""
-    return max(every_s, 0.0 if again_s >= REPLAY_S else min(took_s / SHARE, MOST_S))
+def interval_s(every_s: float, took_s: float, again_s: float = 0.0, partitions: int = 1) -> float:
+    """Seconds between two snapshots of one of so many partitions where one takes `took_s`, and `again_s` of work would
+    have to be done again."""
+    return max(every_s, 0.0 if again_s >= REPLAY_S else min(partitions * took_s / SHARE, MOST_S))
 
 
 class Shelf(Protocol):
@@ -41,9 +42,9 @@ class Shelf(Protocol):
 
 
 class Saving:
-    """At most one snapshot is being written at a time, of all that share `turn`: encoders side by side would take the
-    interpreter from the loop. `every_s`: never more often. `reached`: the offset up to which the state is known to be
-    saved; `saved_at`: when it was last saved or found to be, by the monotonic clock."""
+    """At most one snapshot is being written at a time, of all that share `turn`, of so many `partitions`: encoders side
+    by side would take the interpreter from the loop. `every_s`: never more often. `reached`: the offset up to which the
+    state is known to be saved; `saved_at`: when it was last saved or found to be, by the monotonic clock."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Saving:
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
         turn: asyncio.Lock | None = None,
+        partitions: Callable[[], int] = lambda: 1,
     ) -> None:
         self.reached = 0
         self.bytes = 0
@@ -64,6 +66,7 @@ class Saving:
         self._every_s = every_s
         self._clock = clock
         self._turn = turn if turn is not None else asyncio.Lock()
+        self._partitions = partitions
         self._judged_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -73,10 +76,13 @@ class Saving:
 
     def wait_s(self) -> float:
         """Seconds until a snapshot is due; 0 or less: now. Never while one is being written."""
-        wait_s = self._begun_at + interval_s(self._every_s, self.took_s, self._judged_s) - self._clock()
+        wait_s = self._begun_at + self._interval_s() - self._clock()
         if self._task is not None and not self._task.done():
             return max(wait_s, 1.0)
         return max(wait_s, ITS_TURN_S) if self._turn.locked() else wait_s
+
+    def _interval_s(self) -> float:
+        return interval_s(self._every_s, self.took_s, self._judged_s, self._partitions())
 
     async def begin(self, fold: Fold) -> None:
         """Copy the state now and write it from another task, if there is something new, the partition is ours and

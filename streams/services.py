@@ -35,7 +35,7 @@ class Letters(Protocol):
 
 class Services(Struct, frozen=True, kw_only=True):
     """What the partitions of one worker share. `committed` is the group's offset for a partition, None for none;
-    `owns` says whether the worker still owns it."""
+    `owns` says whether the worker still owns it; `owned` how many it owns."""
 
     config: Config
     facts: FactFeed
@@ -46,4 +46,5 @@ class Services(Struct, frozen=True, kw_only=True):
     saving_turn: asyncio.Lock
     committed: Callable[[int], Awaitable[int | None]]
     owns: Callable[[int], bool]
+    owned: Callable[[], int]
     metrics: Registry

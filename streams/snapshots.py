@@ -9,15 +9,17 @@ they own a partition can interleave their snapshots without mixing them.
 import hashlib
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+import cramjam
 import msgspec
 from msgspec import Struct
 
 from ..schemas.errors import BrokerError
 
 BLOB_BYTES = 512 * 1024
-FORMAT = 1
+FORMAT = 2
+"""Zstandard; 1 was zlib, which took five times as long for half as much again. Both are read."""
 
 
 class SnapshotUnusable(BrokerError):
@@ -39,7 +41,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     sha256: str
     writer: str = ""
     unjudged: tuple[int, ...] = ()
-    format: int = FORMAT
+    format: int = 1
 
 
 class Pointer(Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ def pack(
     unjudged: tuple[int, ...] = (),
 ) -> list[tuple[bytes, bytes]]:
     """The records of a snapshot, in the order in which they must be written."""
-    packed = zlib.compress(state, 1)
+    packed = bytes(cramjam.zstd.compress(state, 1))
     blobs = [packed[start : start + BLOB_BYTES] for start in range(0, len(packed), BLOB_BYTES)]
     manifest = Manifest(
         id=manifest_id or uuid.uuid4().hex,
@@ -110,6 +112,7 @@ def pack(
         sha256=hashlib.sha256(packed).hexdigest(),
         writer=writer,
         unjudged=unjudged,
+        format=FORMAT,
     )
     records = [(blob_key(partition, manifest.id, index, owner), blob) for index, blob in enumerate(blobs)]
     return [*records, (manifest_key(partition, owner), _encode(manifest))]
@@ -118,6 +121,13 @@ def pack(
 def manifest_of(records: Iterable[tuple[bytes, bytes]]) -> Manifest:
     """The manifest among the records that `pack` returned."""
     return _manifest.decode([*records][-1][1])
+
+
+def _unzstd(packed: bytes) -> bytes:
+    return bytes(cramjam.zstd.decompress(packed))
+
+
+_OPENED: dict[int, Callable[[bytes], bytes]] = {1: zlib.decompress, FORMAT: _unzstd}
 
 
 class Unpacker:
@@ -152,7 +162,7 @@ class Unpacker:
         the one before it is then taken. Raises `SnapshotUnusable` where none is whole or known to this build.
         """
         for manifest in reversed(self._manifests):
-            if manifest.format != FORMAT:
+            if manifest.format not in _OPENED:
                 raise SnapshotUnusable(
                     "holds a snapshot of a format this build does not know.",
                     field=f"kvtrail.state/{self._partition}",
@@ -161,7 +171,7 @@ class Unpacker:
             keys = [blob_key(self._partition, manifest.id, index, self._owner) for index in range(manifest.blobs)]
             packed = b"".join(self._blobs.get(key, b"") for key in keys)
             if len(packed) == manifest.bytes and hashlib.sha256(packed).hexdigest() == manifest.sha256:
-                return Snapshot(manifest=manifest, state=zlib.decompress(packed))
+                return Snapshot(manifest=manifest, state=_OPENED[manifest.format](packed))
         if self._manifests:
             raise SnapshotUnusable(
                 "holds manifests whose blobs are missing or damaged.",

@@ -64,10 +64,10 @@ class Shelf:
 class Scene:
     """One partition's saving, on a clock of ours."""
 
-    def __init__(self, turn: asyncio.Lock | None = None) -> None:
+    def __init__(self, turn: asyncio.Lock | None = None, partitions: int = 1) -> None:
         self.now, self.mine = 1000.0, True
         self.shelf = Shelf()
-        self.saving = Saving(0, self.shelf, lambda _: self.mine, EVERY_S, lambda: self.now, turn)
+        self.saving = Saving(0, self.shelf, lambda _: self.mine, EVERY_S, lambda: self.now, turn, lambda: partitions)
         self.judge = Judge()
         self.fold = Fold(cast(Any, self.judge), 1)
 
@@ -144,6 +144,14 @@ async def test_what_takes_long_is_done_less_often() -> None:
     scene.move(0.1)
     await scene.save(took_s=0.1)
     assert scene.saving.wait_s() == pytest.approx(EVERY_S - 0.1)
+
+
+@in_a_loop
+async def test_many_partitions_of_a_worker_share_its_time() -> None:
+    scene = Scene(partitions=8)
+    scene.move(EVERY_S)
+    await scene.save(took_s=0.5)
+    assert scene.saving.wait_s() == pytest.approx(8 * 0.5 / SHARE - 0.5)
 
 
 @in_a_loop

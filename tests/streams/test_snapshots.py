@@ -1,6 +1,8 @@
 """The snapshot codec: whole or not at all, and never mixed from two."""
 
+import hashlib
 import random
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -77,7 +79,18 @@ def test_damaged_blobs_are_an_error_that_says_what_to_do() -> None:
 def test_an_unknown_format_is_an_error() -> None:
     (key, value) = _pack(b"state", "a")[-1]
     with pytest.raises(SnapshotUnusable, match="format"):
-        _unpack([(key, value.replace(b'"format":1', b'"format":2'))]).snapshot()
+        _unpack([(key, value.replace(b'"format":2', b'"format":3'))]).snapshot()
+
+
+def test_what_an_older_build_saved_is_read() -> None:
+    """Byte for byte as format 1 was written."""
+    packed = zlib.compress(b"state", 1)
+    manifest = (
+        b'{"id":"old","partition":3,"next":7,"last_append_us":9,"blobs":1,"bytes":%d,"sha256":"%s","writer":"w",'
+        b'"unjudged":[],"format":1}' % (len(packed), hashlib.sha256(packed).hexdigest().encode())
+    )
+    snapshot = _unpack([(b"3/blob/old/0", packed), (b"3/manifest", manifest)]).snapshot()
+    assert snapshot is not None and snapshot.state == b"state"
 
 
 def test_a_removed_manifest_is_no_snapshot() -> None:
