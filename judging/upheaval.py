@@ -52,15 +52,16 @@ class Upheaval:
             home.born_empty = told and not survivors and event.seq == 1
             if not told:
                 return
-        self._restart(home, lane, event, survivors)
+        # What begins now stands behind all that is known, gaps or not, and can change nothing of it.
+        self._restart(home, lane, event, survivors, late=lane.next is not None)
         if lane.next is not None and lane.next.runs and home.barriers.at(lane.next.start) is None:
             # An older incarnation turned up: the one that had been taken for the first was a restart too.
-            self._restart(home, lane.next, event, frozenset({"nvme"}))
+            self._restart(home, lane.next, event, frozenset({"nvme"}), late=True)
 
-    def _restart(self, home: Home, lane: Lane, event: Event, survivors: frozenset[str]) -> None:
+    def _restart(self, home: Home, lane: Lane, event: Event, survivors: frozenset[str], *, late: bool) -> None:
         event_id = lane.event_id(lane.order(0, lane.runs[0][0]))
         home.barriers.add(Barrier(lane.start, event.time_us, event_id, restart=True, survivors=survivors))
-        self._barrier_moved(home, lane.start, lane.next is not None or bool(home.gapped))
+        self._barrier_moved(home, lane.start, late)
 
     def node_start(self, home: Home, held: Held, late: bool) -> None:
         """The owner says what outlived its last process."""

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator
 from copy import copy
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -48,6 +49,21 @@ class Held(Struct, gc=False, eq=False):
         return self.who.identity
 
 
+_Key = TypeVar("_Key")
+
+
+def _removed(lists: dict[_Key, list[Held]], key: _Key, held: Held) -> bool:
+    """Take it out of the list under this key, where it is in it. The oldest goes first, mostly."""
+    known = lists.get(key, [])
+    at = next((n for n, other in enumerate(known) if other is held), -1)
+    if at < 0:
+        return False
+    del known[at]
+    if not known:
+        del lists[key]
+    return True
+
+
 class Home:
     """Everything that one home orders. Nothing here spans homes."""
 
@@ -62,6 +78,8 @@ class Home:
         self.gapped: dict[int, Lane] = {}
         self.held: dict[Address, list[Held]] = {}
         self.held_order: deque[Held] = deque()
+        self._held_at: dict[str, list[Held]] = {}
+        """The same, by the place they name."""
         self._gone = 0
         self.requests: dict[str, list[Held]] = {}
         self.recent: deque[Held] = deque(maxlen=RECENT_KEPT)
@@ -128,6 +146,8 @@ class Home:
         """Keep a judged event so that it can be judged again; yields those that are now final instead."""
         self.held.setdefault(address_of(held.event), []).append(held)
         self.held_order.append(held)
+        if held.event.place:
+            self._held_at.setdefault(held.event.place, []).append(held)
         while len(self.held_order) - self._gone > HELD_KEPT:
             oldest = self.held_order.popleft()
             if not oldest.gone:
@@ -162,16 +182,12 @@ class Home:
 
     def _forget(self, held: Held) -> None:
         address = address_of(held.event)
-        known = self.held.get(address, ())
-        if held.gone or held not in known:
+        if held.gone or not _removed(self.held, address, held):
             return
         held.gone = True
         self._gone += 1
-        kept = [other for other in known if other is not held]
-        if kept:
-            self.held[address] = kept
-        else:
-            self.held.pop(address, None)
+        if held.event.place:
+            _removed(self._held_at, held.event.place, held)
         self._part_no_more(held)
 
     def _part_no_more(self, held: Held) -> None:
@@ -223,7 +239,7 @@ class Home:
         place = row.rare.place
         keys = {row.key, *(owner.key for owner in self.places.owners.get((row.scope, place), ()))}
         served = [held for scope in self.addresses.tables for key in keys for held in self.held.get((scope, key), ())]
-        read = [held for held in self.held_order if held.event.place == place and not held.gone]
+        read = self._held_at.get(place, ())
         return list({id(held): held for held in (*served, *read)}.values())
 
     def scopes_for(self, event: Event) -> list[Scope]:
