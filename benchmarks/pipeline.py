@@ -101,7 +101,8 @@ async def measure(folder: Path, options: Options) -> Result:
         findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
         floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
         half_rate=sustained.rate / 2, latency_p50_s=quantile(latencies, 0.5), latency_p99_s=quantile(latencies, 0.99),
-        latency_max_s=quantile(latencies, 1.0), latencies=len(latencies), stages=stages, disk=disk, tiers=tiers,
+        latency_max_s=quantile(latencies, 1.0), latencies=len(latencies), stages=stages, half_cores=latency.cores,
+        disk=disk, tiers=tiers,
         wrong=wrong,
     )  # fmt: skip
 
@@ -145,10 +146,13 @@ async def _latency(
 ) -> Latency:  # fmt: skip
     _say(f"latency: {part.events:,} events at {rate:,.0f} a second")
     out, latency = rig.directory / "slow", Latency(client)
+    used, began = rig.use(), time.monotonic()
     before = int(client.query("SELECT count() AS n FROM events")[0]["n"])
     child = rig.function("feeder", "feed", log, part.first, part.end, rate, out)
     looking = asyncio.create_task(latency.look())
     await progress.follow(rig, client, before + part.events, feeder=child)
+    took_s = time.monotonic() - began
+    latency.cores = {name: (use.cpu_s - used[name].cpu_s) / took_s for name, use in rig.use().items() if name in used}
     await latency.stop(looking)
     rig.stop("feeder")
     latency.fed = feed.account(out)

@@ -31,6 +31,8 @@ class Result(Struct):
     latencies: int
     stages: dict[str, list[float]]
     """p50 and p99 of the seconds from sending until a finding was in its topic, and until it was inserted."""
+    half_cores: dict[str, float]
+    """Cores that each process used at half of the rate."""
     disk: dict[str, float]
     """Bytes an event on the store's disk, compressed, by table; `kafka`: in the log, with each producer's codec."""
     tiers: dict[str, Tier]
@@ -78,6 +80,7 @@ def table(result: Result, options: Options) -> str:
     for name, tier in sorted(result.tiers.items(), key=lambda pair: -pair[1].cpu_us):
         lines.append(f"  {name:<14}{tier.cpu_us:>20.2f}{tier.peak_mb:>10.0f}")
     lines.append(f"  {'floor-store':<14}{result.floor_store_cpu_us:>20.2f}")
+    lines.append("  cores at half the rate: " + ", ".join(f"{name} {n:.2f}" for name, n in result.half_cores.items()))
     lines.append("  bytes an event on disk: " + ", ".join(f"{name} {each:.0f}" for name, each in result.disk.items()))
     lines.append("  correct" if not result.wrong else "  WRONG: " + "; ".join(result.wrong[:5]))
     return "\n".join(lines)

@@ -88,6 +88,8 @@ class Latency:
 
     def __init__(self, client: Client) -> None:
         self.fed: Fed | None = None
+        self.cores: dict[str, float] = {}
+        """Cores that each process used meanwhile."""
         self._client = client
         self._seen: dict[Revision, float] = {}
         self._inserted: dict[Revision, float] = {}

@@ -26,7 +26,7 @@ from ..schemas.events import (
 )
 from ..schemas.identity import Identity
 from .buffer import NOTHING, PLAIN, Buffer, Item
-from .placing import turn_down
+from .placing import refuse_bytes, turn_down
 from .short_calls import short_create, short_hit
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def _never_raises(
     @functools.wraps(method)
     def call(self: "LifecycleCalls", /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            refuse_bytes(kwargs)
             method(self, *args, **kwargs)
         except Exception as error:
             turn_down(self._buffer, name, error)

@@ -23,6 +23,23 @@ class Homeless(Exception):
         self.field = field
 
 
+class NotText(Homeless):
+    """`field` holds bytes. A record would have them as Base64 text: another key than the one that was meant."""
+
+
+_BYTES = frozenset({bytes, bytearray, memoryview})
+
+
+def refuse_bytes(given: dict[str, Any]) -> None:
+    """Raises `NotText` where an argument is bytes, or a sequence or mapping that holds some."""
+    for field, value in given.items():
+        kind = type(value)
+        if kind in _BYTES or (kind in (list, tuple) and not _BYTES.isdisjoint(map(type, value))):
+            raise NotText(field)
+        if kind is dict and not _BYTES.isdisjoint(map(type, (*value, *value.values()))):
+            raise NotText(field)
+
+
 def homes_at(shared: bool, whole: bool, key: Any, store: Any, owner: Any, node: str, slots: int) -> tuple[str, ...]:
     """The homes of a call: every slot of a shared store where it covers the `whole` of it. Raises `Homeless`."""
     if not shared:

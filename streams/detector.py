@@ -101,6 +101,8 @@ class Detector:
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-findings")
+        # On a connection of its own: behind megabytes of a state each finding would wait for seconds.
+        self._saver = make_producer(config.kafka, f"kvtrail-{self._instance}-state")
         self._facts = FactFeed(config.kafka, self._producer, self._instance)
         self._admin = AIOKafkaAdminClient(**connection(config.kafka))
         metrics = Registry()
@@ -114,7 +116,7 @@ class Detector:
         self._services = Services(
             config=config,
             facts=self._facts,
-            state=StateTopic(config.kafka, self._producer, self._instance),
+            state=StateTopic(config.kafka, self._saver, self._instance),
             outlet=FindingsTopic(self._producer),
             observations=ObservationsTopic(self._producer),
             letters=DeadLetterTopic(self._producer),
@@ -129,10 +131,11 @@ class Detector:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
         calm_collector()
-        ends = (self._facts.stop, self._report.stop, self._producer.stop, self._admin.close)
+        ends = (self._facts.stop, self._report.stop, self._producer.stop, self._saver.stop, self._admin.close)
         async with reaching(self._config.kafka, *ends):
             await ensure_topics(self._config.kafka)
             await self._producer.start()
+            await self._saver.start()
             await self._admin.start()
             await self._facts.start()
             if self._config.detector.metrics_port is not None:
@@ -175,6 +178,7 @@ class Detector:
         await self._facts.stop()
         await self._report.stop()
         await self._producer.stop()
+        await self._saver.stop()
         await self._admin.close()
         _log.info("stopped", extra=self.counts())
 

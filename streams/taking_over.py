@@ -8,7 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from ..schemas.config import SinkConfig
 from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
-from .batches import Cut
+from .batches import BEHIND, Cut
 from .intake import DeadLettersIntake, FactsIntake, FindingsIntake, Intake, LifecycleIntake
 from .lanes import StoredLanes
 from .pending import decode_pending
@@ -40,7 +40,7 @@ async def taken_over(
         position=position,
         pending=pending,
         batch_rows=config.batch_rows,
-        batch_wait_s=(config.events_wait_s if tp.topic == LIFECYCLE else None) or config.batch_wait_s,
+        batch_wait_s=_wait_s(tp, config),
         limits=(
             await _limit(tp, position, "decode", config, writer),
             await _limit(tp, position, "insert", config, writer),
@@ -49,6 +49,12 @@ async def taken_over(
     if pending is not None:
         _log.info("sending again", extra={**where, "range": pending})
     return cut, max(position, first)
+
+
+def _wait_s(tp: TopicPartition, config: SinkConfig) -> float:
+    if tp.topic != LIFECYCLE:
+        return config.batch_wait_s
+    return config.events_wait_s or BEHIND * config.batch_wait_s
 
 
 async def _limit(tp: TopicPartition, position: int, stage: str, config: SinkConfig, writer: Writer) -> RefusalLimit:

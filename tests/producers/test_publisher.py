@@ -139,6 +139,8 @@ def test_an_invalidation_of_a_shared_store_reaches_every_slot_as_one_operation(m
         ({"identity": "northwind"}, "create.identity"),
         ({"rank": "0"}, "create.rank"),
         ({"place": b"slot"}, "create.place"),
+        ({"rederived_key": b"\x01" * 32}, "create.rederived_key"),
+        ({"parts": [b"layer"]}, "create.parts"),
         ({"generation": 1.5}, "create.generation"),
         ({"state": "halfway"}, "create.state"),
         ({"parts": 3}, "create.arguments"),

@@ -419,6 +419,6 @@ def test_events_may_wait_longer_for_their_batch_than_findings() -> None:
         config = SinkConfig(batch_wait_s=0.2, events_wait_s=5)
         assert await wait_s(EVENTS, config) == 5
         assert await wait_s(FOUND, config) == 0.2
-        assert await wait_s(EVENTS, SinkConfig(batch_wait_s=0.2)) == 0.2
+        assert await wait_s(EVENTS, SinkConfig(batch_wait_s=0.2)) == 1.0
 
     asyncio.run(run())
