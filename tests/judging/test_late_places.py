@@ -8,36 +8,30 @@ from kvtrail.judging.offline import as_batch
 from kvtrail.judging.trial import Trial
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.events import Event
-from kvtrail.schemas.findings import Finding
 
 from .cases import scenario
 from .random_histories import odd_history
 
 
-def final(seed: int) -> dict[str, Finding]:
+def verdicts(seed: int) -> dict[str, tuple[str, str, str]]:
+    """Cause, status and severity of every finding about an odd history."""
     judge = Judge(JudgingConfig(), "d", FactBook())
     batches = enumerate(odd_history(seed, 120, odd=0.35))
-    return {found.id: found for at, batch in batches for found in judge.batch(batch, 1_800_000_000_000_000 + at)}
+    final = {found.id: found for at, batch in batches for found in judge.batch(batch, 1_800_000_000_000_000 + at)}
+    return {each.id: (each.cause, each.status, each.severity) for each in final.values()}
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_judging_only_what_it_can_change_finds_what_judging_all_again_finds(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = final(seed)
+    found = verdicts(seed)
     monkeypatch.setattr(Home, "held_of_place", lambda home, row: home.all_held())
-    assert {each.id: (each.cause, each.status, each.severity) for each in final(seed).values()} == {
-        each.id: (each.cause, each.status, each.severity) for each in found.values()
-    }
+    assert verdicts(seed) == found
 
 
-def test_what_waits_behind_a_gap_is_not_judged_again_for_every_late_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lane whose gap stays open holds thousands of hits, and each late envelope hundreds of creates."""
-    lines = [
-        "n1:1 create K acme {loc=b0#g1}",
-        *(f"n1:{seq} hit K acme" for seq in range(60, 160)),
-        *(f"n1:{seq} create L{seq} acme {{loc=b{seq}#g1}}" for seq in range(10, 40)),
-    ]
+def judgements(history: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How often something was judged, and how many events there were."""
     judged: list[Held] = []
     judge = Trial.judge
 
@@ -47,7 +41,18 @@ def test_what_waits_behind_a_gap_is_not_judged_again_for_every_late_place(monkey
 
     monkeypatch.setattr(Trial, "judge", counting)
     judges = Judge(JudgingConfig(), "d", FactBook())
-    events = [record for _, record in scenario("\n".join(lines)).steps if isinstance(record, Event)]
+    events = [record for _, record in scenario(history).steps if isinstance(record, Event)]
     for at, event in enumerate(events):
         judges.batch(as_batch(event), 1_800_000_000_000_000 + at)
-    assert len(judged) <= len(events)
+    return len(judged), len(events)
+
+
+def test_what_waits_behind_a_gap_is_not_judged_again_for_every_late_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane whose gap stays open holds thousands of hits, and each late envelope hundreds of creates."""
+    lines = [
+        "n1:1 create K acme {loc=b0#g1}",
+        *(f"n1:{seq} hit K acme" for seq in range(60, 160)),
+        *(f"n1:{seq} create L{seq} acme {{loc=b{seq}#g1}}" for seq in range(10, 40)),
+    ]
+    judged, events = judgements("\n".join(lines), monkeypatch)
+    assert judged <= events

@@ -51,3 +51,11 @@ def complete(kafka: KafkaConfig, made: Mapping[str, int]) -> None:
         for home in {event.home for event in mine}:
             lane = [event.seq for event in mine if event.home == home]
             assert lane == list(range(1, len(lane) + 1))
+
+
+def nothing_lost(kafka: KafkaConfig, *loaded: tuple[LifecyclePublisher | AgentPublisher, Load]) -> None:
+    """Every call that was made, and each publisher's start, was sent and is there, in order."""
+    for publisher, load in loaded:
+        stats = publisher.stats()
+        assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
+    complete(kafka, {publisher.node: load.made + 1 for publisher, load in loaded})

@@ -20,7 +20,7 @@ from kvtrail.schemas.config import KafkaConfig, PublisherConfig
 from kvtrail.streams.topics import ensure_topics
 
 from .agents import Running, spooled
-from .load import Load, complete
+from .load import Load, complete, nothing_lost
 from .reading import TENANT, decode, events, first_arrivals, gaps, read_topic, runs, until
 
 pytestmark = pytest.mark.kafka
@@ -193,10 +193,7 @@ def test_a_broker_that_stands_still_for_a_minute_costs_neither_transport_an_even
             until(lambda: inside.stats().spooled == 0 == line.spool.records, "both spools are emptied", 60)
         assert inside.close(60) and outside.close(60)
         until(lambda: line.spool.records == 0, "the agent's spool is emptied", 60)
-    for publisher, load in ((inside, first), (outside, second)):
-        stats = publisher.stats()
-        assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
-    complete(own.config, {"gpu-1": first.made + 1, "gpu-2": second.made + 1})
+    nothing_lost(own.config, (inside, first), (outside, second))
     assert not list((tmp_path / "inside").glob("*/*"))
     gc.collect()
     assert "destroyed" not in caplog.text and "Unclosed" not in caplog.text

@@ -13,7 +13,7 @@ from kvtrail.streams.topics import ensure_topics
 from kvtrail.tests.fixtures.kafka import Cluster
 
 from .agents import Running, spooled
-from .load import Load, complete
+from .load import Load, nothing_lost
 from .reading import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -35,10 +35,7 @@ def test_a_rolling_restart_loses_nothing_and_keeps_the_order(cluster: Cluster, t
             _both_arrive(inside, line.sent, lambda: line.sent)
         assert inside.close(60) and outside.close(60)
         until(lambda: line.spool.records == 0, "the spool is emptied", 60)
-    for publisher, load in ((inside, first), (outside, second)):
-        stats = publisher.stats()
-        assert stats.lost == 0 and stats.sent == stats.accepted == load.made + 1
-    complete(cluster.config, {"gpu-1": first.made + 1, "gpu-2": second.made + 1})
+    nothing_lost(cluster.config, (inside, first), (outside, second))
 
 
 def _both_arrive(inside: LifecyclePublisher, records: int, sent: Callable[[], int]) -> None:
