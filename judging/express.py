@@ -212,7 +212,7 @@ class Express:
             or (create.rederived_key is not None and create.rederived_key != event.key)
             or create.computed_tokens is not None
             or (found is not None and self._lives(found))
-            or (home.held and (scope, key) in home.held)
+            or (home.held and self._judged_again(scope, key))
             or (event.copy and len(self.tables) > 1)
             or (self.facts.not_cached and event.identity.tenant_id in self.facts.not_cached)
         ):
@@ -242,7 +242,7 @@ class Express:
 
     def expire(self, event: Event, expire: Expire, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and (scope, key) in home.held):
+        if found is None or self._told_late(event) or (home.held and self._judged_again(scope, key)):
             return False
         mark = new_mark(event, self.order(event), self.lane, expire.reason)
         home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
@@ -251,7 +251,7 @@ class Express:
 
     def commit(self, event: Event, commit: Commit, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and (scope, key) in home.held):
+        if found is None or self._told_late(event) or (home.held and self._judged_again(scope, key)):
             return False
         mark = new_mark(event, self.order(event), self.lane, COMMIT)
         mark.bytes = -1 if commit.bytes is None else commit.bytes
@@ -262,6 +262,10 @@ class Express:
                 if row.rare.commit is mark:
                     home.payloads.add(row)
         return True
+
+    def _judged_again(self, scope: Scope, key: Digest) -> bool:
+        """Whether something judged before at the address waits for whatever comes there next."""
+        return any(held.unmatched or held.disputed for held in self.home.held.get((scope, key), ()))
 
     def _told_late(self, event: Event) -> bool:
         """Hits of other nodes may have been seen that were made after this."""
