@@ -17,7 +17,7 @@ from .pending import encode_pending
 from .records import Record
 from .refusals import RefusalLimit
 
-BEHIND, BEHIND_MOST_S = 5, 1.0
+BEHIND, BEHIND_MOST_S = 5, 5.0
 """Where the log holds more, a batch that is not full waits so many times as long, but not beyond this by that."""
 
 

@@ -124,7 +124,7 @@ def test_a_log_that_is_behind_gives_whole_batches_and_what_is_left_waits_anew() 
 
 
 def test_a_wait_that_is_long_anyway_is_no_longer_behind() -> None:
-    cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=0.9)
+    cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=1.5)
     cut.behind = True
     cut.add(_records(0, 1), now=0)
     assert cut.wait_s(0) == BEHIND_MOST_S
