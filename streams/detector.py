@@ -37,6 +37,8 @@ from .topics import ensure_topics
 
 GROUP = "kvtrail-detect"
 _WATCH_S = 1.0
+_YOUNG = 2_000
+"""What a judge makes stays for as long as its entry or ends within the record."""
 
 _log = logging.getLogger("kvtrail.streams.detector")
 
@@ -130,7 +132,7 @@ class Detector:
     async def run(self) -> None:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
-        calm_collector()
+        calm_collector(_YOUNG)
         ends = (self._facts.stop, self._report.stop, self._producer.stop, self._saver.stop, self._admin.close)
         async with reaching(self._config.kafka, *ends):
             await ensure_topics(self._config.kafka)
