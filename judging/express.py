@@ -4,6 +4,7 @@ Nothing is decided here that `Trial` would decide otherwise: an event that needs
 left to the full path. `tests/judging/test_express.py` holds the two against each other.
 """
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..schemas.envelope import Batch
@@ -12,17 +13,18 @@ from ..schemas.events import Commit, Create, Event, Expire, Hit
 from ..schemas.facts import EpochFact, InvalidationFact
 from .comparison import Variant, other_principal, own_verdicts
 from .interning import Who
-from .ledger.addresses import COMMIT
+from .ledger.addresses import COMMIT, Address
 from .ledger.entries import new_mark, new_row
 from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
-from .ledger.rows import FINISHED, NOTHING_RARE, Digest, Row, Scope, pack_key
+from .ledger.rows import FINISHED, NOTHING_RARE, Row, pack_key
 from .orders import before_bump
 
 if TYPE_CHECKING:
     from .judge import Judge
 
 _ORDERS_TRIED = 16
+_time_us = attrgetter("time_us")
 
 
 class Express:
@@ -57,7 +59,8 @@ class Express:
         if not home.gapped or self.lane.whole:
             return True
         oldest = min(lane.gap_us for lane in home.gapped.values())
-        return max(event.time_us for event in events) - oldest <= self.judge.context.horizon_us
+        newest: int = max(map(_time_us, events))
+        return newest - oldest <= self.judge.context.horizon_us
 
     def run(self, events: list[Event], append_us: int) -> None:
         """Judge the events in order, each by the shortest way that is right."""
@@ -68,17 +71,17 @@ class Express:
         seen: dict[str, int] = {}
         for event in events:
             body = event.body
-            scope, key = scope_of(event), pack_key(event.key)
+            at = scope, key = scope_of(event), pack_key(event.key)
             table = tables.get(scope)
             found = None if table is None else table.get(key)
             if type(body) is Hit:
-                name, done = "hit", hit(event, body, found)
+                name, done = "hit", hit(event, body, at, found)
             elif type(body) is Create:
-                name, done = "create", self.create(event, body, scope, key, found)
+                name, done = "create", self.create(event, body, at, found)
             elif type(body) is Expire:
-                name, done = "expire", self.expire(event, body, scope, key, found)
+                name, done = "expire", self.expire(event, body, at, found)
             elif type(body) is Commit:
-                name, done = "commit", self.commit(event, body, scope, key, found)
+                name, done = "commit", self.commit(event, body, at, found)
             else:
                 done = False
             if done:
@@ -97,7 +100,7 @@ class Express:
         self.judge.position += 1
         return self.judge.position << POSITION_SHIFT | self.ordinal | event.seq
 
-    def hit(self, event: Event, hit: Hit, found: Row | list[Row] | None) -> bool:
+    def hit(self, event: Event, hit: Hit, at: Address, found: Row | list[Row] | None) -> bool:
         if found is None or event.identity is None:
             return False
         who = self.intern(event.identity)
@@ -132,12 +135,17 @@ class Express:
         if self.own and not self.home.gapped:
             self.judge.position += 1
             return True
-        held = Held(event, self.order(event), self.append_us, self.lane, who, seen=True, clean=True)
+        held = Held(event, self.order(event), self.append_us, self.lane, who, at, seen=True, clean=True)
         if not self.own:
             self.judge.trial.remember(self.home, held)
         if self.home.gapped:
-            self.judge.trial.settle(self.home, self.home.hold(held))
+            self._hold(held)
         return True
+
+    def _hold(self, held: Held) -> None:
+        final = self.home.hold(held)
+        if final:
+            self.judge.trial.settle(self.home, final)
 
     def _of_domain(self, rows: list[Row], event: Event, who: Who) -> Row | None:
         """Of several instances at an address the one that lives and is of the requester's isolation domain, if that is
@@ -203,7 +211,7 @@ class Express:
         owners = self.home.places.owners.get((row.scope, rare.place))
         return owners is not None and owners[-1] is row
 
-    def create(self, event: Event, create: Create, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
+    def create(self, event: Event, create: Create, at: Address, found: Row | list[Row] | None) -> bool:
         home, judge = self.home, self.judge
         if (
             event.identity is None
@@ -212,17 +220,17 @@ class Express:
             or (create.rederived_key is not None and create.rederived_key != event.key)
             or create.computed_tokens is not None
             or (found is not None and self._lives(found))
-            or (home.held and self._judged_again(scope, key))
+            or (home.held and self._judged_again(at))
             or (event.copy and len(self.tables) > 1)
             or (self.facts.not_cached and event.identity.tenant_id in self.facts.not_cached)
         ):
             return False
         if event.place:
-            owners = home.places.owners.get((scope, event.place))
+            owners = home.places.owners.get((at[0], event.place))
             if owners and owners[-1].end is None and not self._covered(owners[-1]):
                 return False
         who = self.intern(event.identity)
-        row = new_row(event, create, self.order(event), self.lane, who, judge.small, (scope, key))
+        row = new_row(event, create, self.order(event), self.lane, who, judge.small, at)
         keep = bool(home.gapped)
         home.addresses.create(row, late=False, keep=keep)
         home.payloads.add(row)
@@ -231,41 +239,43 @@ class Express:
         if judge.observations is not None:
             judge.trial.observe_create(event, who)
         if keep:
-            held = Held(event, row.order, self.append_us, self.lane, who)
-            judge.trial.settle(home, home.hold(held))
+            self._hold(Held(event, row.order, self.append_us, self.lane, who, at))
         return True
 
     def _lives(self, found: Row | list[Row]) -> bool:
         """Whether an instance lives at the address."""
-        rows = (found,) if isinstance(found, Row) else found
-        return any(row.end is None and not self._covered(row) for row in rows)
+        for row in (found,) if isinstance(found, Row) else found:
+            if row.end is None and not self._covered(row):
+                return True
+        return False
 
-    def expire(self, event: Event, expire: Expire, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
+    def expire(self, event: Event, expire: Expire, at: Address, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and self._judged_again(scope, key)):
+        if found is None or self._told_late(event) or (home.held and self._judged_again(at)):
             return False
         mark = new_mark(event, self.order(event), self.lane, expire.reason)
-        home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
+        home.addresses.mark(*at, mark, late=False, keep=bool(home.gapped))
         home.addresses.forget(event.time_us - self.judge.context.horizon_us)
         return True
 
-    def commit(self, event: Event, commit: Commit, scope: Scope, key: Digest, found: Row | list[Row] | None) -> bool:
+    def commit(self, event: Event, commit: Commit, at: Address, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and self._judged_again(scope, key)):
+        if found is None or self._told_late(event) or (home.held and self._judged_again(at)):
             return False
         mark = new_mark(event, self.order(event), self.lane, COMMIT)
         mark.bytes = -1 if commit.bytes is None else commit.bytes
         mark.payload = commit.payload_digest or ""
-        home.addresses.mark(scope, key, mark, late=False, keep=bool(home.gapped))
+        home.addresses.mark(*at, mark, late=False, keep=bool(home.gapped))
         if home.payloads.built:
-            for row in home.addresses.rows(scope, key):
+            for row in home.addresses.rows(*at):
                 if row.rare.commit is mark:
                     home.payloads.add(row)
         return True
 
-    def _judged_again(self, scope: Scope, key: Digest) -> bool:
+    def _judged_again(self, at: Address) -> bool:
         """Whether something judged before at the address waits for whatever comes there next."""
-        return any(held.unmatched or held.disputed for held in self.home.held.get((scope, key), ()))
+        held = self.home.held.get(at)
+        return held is not None and any(one.unmatched or one.disputed for one in held)
 
     def _told_late(self, event: Event) -> bool:
         """Hits of other nodes may have been seen that were made after this."""

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..schemas.envelope import encode_plain
-from ..schemas.events import Event
-from .ledger.home import Held, Home
+from .keeping import pack
+from .ledger.home import Home
 from .ledger.lanes import Lane
 from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row
 
 if TYPE_CHECKING:
     from .judge import Judge
 
-VERSION = 4
+VERSION = 5
 _CHUNK = 20_000
 _LOW = (1 << 64) - 1
 _encode = msgspec.msgpack.encode
@@ -92,8 +91,10 @@ class _FrozenHome:
         self._ended = list(addresses.ended)
         live = [one for one in home.held_order if not one.gone]
         held = {id(one): number for number, one in enumerate(live)}
-        self._held = [_held(one) for one in live]
-        self._recent = [held[id(one)] if id(one) in held else _held(one) for one in home.recent]
+        also = [one for one in home.recent if id(one) not in held]
+        self._held, self._also = [copy(one) for one in live], [copy(one) for one in also]
+        numbers = held | {id(one): number for number, one in enumerate(also, len(live))}
+        self._recent = [numbers[id(one)] for one in home.recent]
         self._rest = {
             "name": home.name,
             "nodes": [[lane.index for lane in incarnations.lanes] for incarnations in home.nodes.values()],
@@ -122,8 +123,9 @@ class _FrozenHome:
             "orphans": [[s, k, [_mark(mark) for mark in marks]] for s, k, marks in self._orphans],
             "doubts": [[s, k, [_mark(mark) for mark in marks]] for s, k, marks in self._doubts],
             "ended": [[ended.time_us, ended.scope, ended.key] for ended in self._ended],
-            "held": [_pack_held(one) for one in self._held],
-            "recent": [one if isinstance(one, int) else _pack_held(one) for one in self._recent],
+            "held": pack(self._held),
+            "also": pack(self._also),
+            "recent": self._recent,
         }
 
 
@@ -164,25 +166,6 @@ def _lane(lane: Lane) -> list[Any]:
         lane.node, lane.incarnation, lane.home, lane.ordinal, lane.first_us, lane.last_us, *split(lane.blind_from),
         lane.gap_us, lane.heard_us, list(lane.lost), [list(run) for run in lane.runs],
     ]  # fmt: skip
-
-
-def _held(one: Held) -> tuple[Event, list[Any]]:
-    who = [one.who.identity, one.who.mask, one.who.own, one.who.principal]
-    return one.event, [
-        *split(one.order),
-        one.append_us,
-        one.lane.index,
-        *who,
-        one.unmatched,
-        one.clean,
-        one.disputed,
-        one.tail,
-    ]
-
-
-def _pack_held(one: tuple[Event, list[Any]]) -> list[Any]:
-    event, rest = one
-    return [encode_plain(event), *rest]
 
 
 def _mark(mark: Mark | None) -> list[Any] | None:

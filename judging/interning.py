@@ -11,9 +11,8 @@ from operator import itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, json
 
-from ..schemas.digests import canonical_json
 from ..schemas.identity import DIMENSIONS, Identity
 
 if TYPE_CHECKING:
@@ -28,7 +27,10 @@ SHARED = tuple(name for name in DIMENSIONS if name not in OWN and name != "princ
 """Dimensions that many entries have in common. Principals are few for an entry and many for a fleet: rows name them."""
 _TENANT, _DOMAIN = SHARED.index("tenant_id"), SHARED.index("isolation_domain")
 _EPOCH, _ADAPTER_KIND = SHARED.index("epoch"), SHARED.index("adapter_kind")
+_BITS = tuple(1 << place for place in range(len(SHARED)))
 _own_of = itemgetter(*OWN)
+_json = json.Encoder().encode
+"""What `canonical_json` makes of texts and nulls, in a tenth of the time."""
 _shared_of = itemgetter(*SHARED)
 _ABSENT, _NONE, _SHA256, _TEXT = range(4)
 CONTENT_MASK = sum(
@@ -123,15 +125,14 @@ class Identities:
     def number(self, shared: tuple[str | None, ...]) -> int:
         """The number of a shared part: its values in the order of `SHARED`."""
         number = self._by_value.get(shared)
-        if number is None and self._free:
-            number = self._free.pop()
-            self._set(number, tuple(None if value is None else intern(value) for value in shared))
-        elif number is None:
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+            else:
+                number = len(self.values)
+                self._extend()
             # A decoder makes new strings for every identity; equal ones are kept once.
-            shared = tuple(None if value is None else intern(value) for value in shared)
-            number = len(self.values)
-            self._extend()
-            self._set(number, shared)
+            self._set(number, tuple([None if value is None else intern(value) for value in shared]))
         return number
 
     def _extend(self) -> None:
@@ -146,7 +147,7 @@ class Identities:
         self.values[number] = shared
         self.tenants[number] = shared[_TENANT] or ""
         self.domains[number] = shared[_DOMAIN] or ""
-        self.known[number] = sum(1 << place for place, value in enumerate(shared) if value is not None)
+        self.known[number] = sum([bit for bit, value in zip(_BITS, shared, strict=True) if value is not None])
         self.activated[number] = shared[_ADAPTER_KIND] == "activated"
 
     def free(self, used: set[int], comparator: "Comparator") -> None:
@@ -177,7 +178,7 @@ class Identities:
         """SHA-256 over a shared part: the same in every judge."""
         found = self._digests.get(number)
         if found is None:
-            found = self._digests[number] = hashlib.sha256(canonical_json(self.values[number])).digest()
+            found = self._digests[number] = hashlib.sha256(_json(self.values[number])).digest()
         return found
 
     def tenant(self, number: int) -> str:

@@ -175,7 +175,7 @@ class Judge:
         handler = self._handlers.get(type(event.body))
         if handler is not None:
             who = self.identities.intern(event.identity)
-            held = Held(event, order, append_us, lane, who, tail=lane.next is not None)
+            held = Held(event, order, append_us, lane, who, address_of(event), tail=lane.next is not None)
             handler(home, held, lane.is_late(order))
         if home.gapped or filled:
             self.stream.gaps(home, lane, event)
@@ -273,7 +273,7 @@ class Judge:
         mark.bytes = -1 if body.bytes is None else body.bytes
         mark.payload = body.payload_digest or ""
         self.mark(home, held, mark, late)
-        for row in home.addresses.rows(*address_of(held.event)):
+        for row in home.addresses.rows(*held.address):
             if row.rare.commit is mark:
                 home.payloads.add(row)
 
@@ -285,7 +285,7 @@ class Judge:
 
     def mark(self, home: Home, held: Held, mark: Mark, late: bool) -> None:
         """What a commit or an end says about an address, and what is judged again for it."""
-        scope, key = address_of(held.event)
+        scope, key = held.address
         scopes = home.scopes_for(held.event)
         for one in scopes:
             home.addresses.mark(one, key, mark, late=late, keep=bool(home.gapped))
@@ -316,7 +316,7 @@ class Judge:
             if one.event.time_us > ended_us
             and one.order < held.order
             and one.event.node != held.event.node
-            and (addresses is None or address_of(one.event) in addresses)
+            and (addresses is None or one.address in addresses)
         }
         self.again(home, list(again.values()), "an end that came before it was told later")
         self._close(home, list(again.values()))
@@ -343,11 +343,10 @@ class Judge:
         for one in home.held.get(address_of(resolve)) or home.all_held():
             if one.event.id == event_id and one.identity < 0:
                 one.who = self.identities.intern(identity)
-                address = address_of(one.event)
-                for row in home.addresses.rows(*address):
+                for row in home.addresses.rows(*one.address):
                     if row.order == one.order:
                         row.resolve(one.who)
-                again = [other for other in home.held.get(address, ()) if other.order >= one.order]
+                again = [other for other in home.held.get(one.address, ()) if other.order >= one.order]
                 self.again(home, again, "its identity was resolved")
                 done = [other for other in again if not self.trial.may_change(home, other)]
                 home.release(done)

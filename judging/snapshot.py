@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.errors import BadInput
 from ..schemas.findings import Finding, finding_id
 from .errors import SnapshotError
 from .freezing import VERSION
-from .interning import Packed, Who
+from .keeping import unpack
 from .ledger.addresses import Ended
 from .ledger.barriers import Barrier
 from .ledger.entries import profile
-from .ledger.home import Held, Home
+from .ledger.home import Home
 from .ledger.lanes import Incarnations, Lane
 from .ledger.rows import NOTHING_RARE, Mark, Profile, Rare, Row, Scope
 
@@ -113,10 +112,6 @@ def _unpack_rows(judge: "Judge", profiles: list[Profile], chunks: Any) -> Iterat
             )
 
 
-def _own(packed: Any) -> Packed:
-    return packed if isinstance(packed, bytes) else tuple(packed)
-
-
 def _unpack_home(judge: "Judge", packed: Any) -> Home:
     home = Home(packed["name"], judge.identities, judge.context.skew_us)
     for indexes in packed["nodes"]:
@@ -145,20 +140,12 @@ def _unpack_home(judge: "Judge", packed: Any) -> Home:
     for scope, place, numbers in packed["places"]:
         home.places.owners[Scope(*scope), place] = [rows[number] for number in numbers]
     home.gapped = {index: judge.lanes[index] for index in packed["gapped"]}
-    held = [_unpack_held(judge, one) for one in packed["held"]]
+    held = unpack(judge, packed["held"])
     for one in held:
         for _ in home.hold(one):  # never more than are kept
             pass
     home.requests = {request: [held[number] for number in parts] for request, parts in packed["requests"] if parts}
-    home.recent.extend(held[one] if isinstance(one, int) else _unpack_held(judge, one) for one in packed["recent"])
+    held += unpack(judge, packed["also"])
+    home.recent.extend(held[number] for number in packed["recent"])
     home.born_empty, home.heard_us = packed["born_empty"], packed["heard_us"]
     return home
-
-
-def _unpack_held(judge: "Judge", packed: Any) -> Held:
-    raw, high, low, append_us, lane, identity, mask, own, principal, *flags = packed
-    event = EnvelopeDecoder().decode(raw).events[0]
-    held = Held(event, high << 64 | low, append_us, judge.lanes[lane], Who(identity, mask, _own(own), principal))
-    held.unmatched, held.clean, held.disputed, held.tail = flags
-    held.seen = True
-    return held

@@ -14,7 +14,7 @@ from .doubt import ended_before, may_have_lived, order_for
 from .findings import Findings
 from .interning import CONTENT_MASK, NOBODY, Who, span_end, unpack_own
 from .ledger.addresses import REPLACED
-from .ledger.home import Held, Home, address_of
+from .ledger.home import Held, Home
 from .ledger.rows import Mark, Row
 from .observations import Keyed, Observation, PartServed, Reached
 from .revisions import Revisions
@@ -87,7 +87,7 @@ class Trial:
         recent = home.recent
         if len(recent) == recent.maxlen:
             oldest = recent.popleft()
-            if oldest.told and not home.is_held(oldest.order, address_of(oldest.event)):
+            if oldest.told and not home.is_held(oldest.order, oldest.address):
                 self.settle(home, (oldest,))
         recent.append(held)
 
@@ -206,9 +206,11 @@ class Trial:
         assert self.observations is not None
         if who.identity < 0 or event.key_origin != "derived" or not who.mask & CONTENT_MASK:
             return
-        about = f"{event.store}/{event.tier}/{event.kind}/{event.part}/{event.rank}/{event.span}/{event.entry_version}"
         packed = who.own if isinstance(who.own, bytes) else "\n".join(who.own).encode()
-        about += f"/{who.principal}"
+        about = (
+            f"{event.store}/{event.tier}/{event.kind}/{event.part}/{event.rank}/{event.span}/{event.entry_version}"
+            f"/{who.principal}"
+        )
         whole = self.context.identities.digest(who.identity) + who.mask.to_bytes(2, "big") + packed + about.encode()
         signature = hashlib.sha256(whole).hexdigest()[:32]
         self.observations.append(Keyed(event.id, event.time_us, event.node, event.store, signature, event.key))
@@ -283,7 +285,7 @@ class Trial:
 
     def _served(self, home: Home, held: Held, row: Row | None) -> None:
         """An unfinished response that is served is worse than one that is stored; the hit may match another later."""
-        for other in home.addresses.rows(*address_of(held.event)):
+        for other in home.addresses.rows(*held.address):
             if other is not row and held.order in other.rare.served:
                 other.rare.served -= {held.order}
                 self._restate(other, "the hit was matched to another instance")
@@ -300,11 +302,11 @@ class Trial:
         self.revisions.put(known.id, msgspec.structs.replace(known, severity=severity), reason)
 
     def _served_for_good(self, home: Home, held: Held) -> None:
-        for row in home.addresses.rows(*address_of(held.event)):
+        for row in home.addresses.rows(*held.address):
             if held.order in row.rare.served:
                 row.rare.served = frozenset()
                 row.rare.served_for_good = True
-                if not home.is_held(row.order, address_of(held.event)):
+                if not home.is_held(row.order, held.address):
                     self.revisions.settle(finding_id(row.event_id))
 
     def _may_be_restated(self, home: Home, held: Held) -> bool:
@@ -312,7 +314,7 @@ class Trial:
         known = self.revisions.standing.get(finding_id(held.event.id)) if held.told else None
         if known is None or known.cause != "INCOMPLETE_ENTRY" or known.severity is Severity.LOW:
             return False
-        rows = home.addresses.rows(*address_of(held.event))
+        rows = home.addresses.rows(*held.address)
         return not any(row.order == held.order and row.rare.served_for_good for row in rows)
 
     def _check(self, home: Home, held: Held, check: Check) -> Finding:
@@ -321,7 +323,7 @@ class Trial:
         return judged(self, home, held, check, row)
 
     def _create(self, home: Home, held: Held, create: Create) -> Finding | None:
-        rows = home.addresses.rows(*address_of(held.event))
+        rows = home.addresses.rows(*held.address)
         row = next((row for row in rows if row.order == held.order), None)
         if row is None:
             return None

@@ -87,19 +87,22 @@ class Addresses:
 
     def create(self, row: Row, *, late: bool, keep: bool) -> None:
         """An entry exists from now on. `keep`: something may still come late."""
-        table = self.tables.setdefault(row.scope, {})
-        found = table.get(row.key)
+        scope, key = row.scope, row.key
+        table = self.tables.get(scope)
+        if table is None:
+            table = self.tables[scope] = {}
+        found = table.get(key)
         if found is None and not late and not self.orphans:
-            table[row.key] = row
+            table[key] = row
             return
-        rows = self.rows(row.scope, row.key)
-        if late or (row.scope, row.key) in self.orphans:
-            self._fold(row.scope, row.key, [*rows, row], [])
+        rows = self.rows(scope, key)
+        if late or (scope, key) in self.orphans:
+            self._fold(scope, key, [*rows, row], [])
             return
         if not keep:
             rows = self._pruned(rows, row)
         self._create(rows, row)
-        table[row.key] = row if len(rows) == 1 else rows
+        table[key] = row if len(rows) == 1 else rows
 
     def mark(self, scope: Scope, key: Digest, mark: Mark, *, late: bool, keep: bool) -> None:
         """A commit or an end reached an address."""

@@ -1,7 +1,7 @@
 """A home: its lanes, entries, barriers and places, and the judgements that may still change."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ class Held(Struct, gc=False, eq=False):
     append_us: int
     lane: Lane
     who: Who
+    address: Address
     unmatched: bool = False
     disputed: bool = False
     """It has a finding, and what other nodes did about the same time may still clear it."""
@@ -54,13 +55,18 @@ _Key = TypeVar("_Key")
 
 def _removed(lists: dict[_Key, list[Held]], key: _Key, held: Held) -> bool:
     """Take it out of the list under this key, where it is in it. The oldest goes first, mostly."""
-    known = lists.get(key, [])
-    at = next((n for n, other in enumerate(known) if other is held), -1)
-    if at < 0:
+    known = lists.get(key)
+    if known is None:
         return False
-    del known[at]
-    if not known:
+    at = 0
+    if known[0] is not held:
+        at = next((n for n, other in enumerate(known) if other is held), -1)
+        if at < 0:
+            return False
+    if len(known) == 1:
         del lists[key]
+    else:
+        del known[at]
     return True
 
 
@@ -142,24 +148,30 @@ class Home:
         lanes = self.nodes[self.owner].lanes if self.owner in self.nodes else []
         return next((lane for lane in reversed(lanes) if lane.runs and lane.start <= order), None)
 
-    def hold(self, held: Held) -> Iterator[Held]:
-        """Keep a judged event so that it can be judged again; yields those that are now final instead."""
-        self.held.setdefault(address_of(held.event), []).append(held)
+    def hold(self, held: Held) -> Sequence[Held]:
+        """Keep a judged event so that it can be judged again; those that are now final instead."""
+        self.held.setdefault(held.address, []).append(held)
         self.held_order.append(held)
         if held.event.place:
             self._held_at.setdefault(held.event.place, []).append(held)
+        return () if len(self.held_order) - self._gone <= HELD_KEPT else self._oldest()
+
+    def _oldest(self) -> list[Held]:
+        """Those for which there is no room."""
+        final: list[Held] = []
         while len(self.held_order) - self._gone > HELD_KEPT:
             oldest = self.held_order.popleft()
             if not oldest.gone:
                 self._forget(oldest)
-                yield oldest
+                final.append(oldest)
             self._gone -= 1
+        return final
 
     def hold_accused(self) -> Iterator[Held]:
         """Keep those that had been found to be right and are not any more, since a create may still clear them."""
         for accused in [one for one in self.recent if one.disputed]:
             self.recent.remove(accused)
-            if accused not in self.held.get(address_of(accused.event), ()):
+            if accused not in self.held.get(accused.address, ()):
                 if accused.gone:  # one that was held before is still counted there
                     accused = copy(accused)
                     accused.gone = False
@@ -181,23 +193,23 @@ class Home:
         return any(one.order == order for one in self.held.get(address, ()))
 
     def _forget(self, held: Held) -> None:
-        address = address_of(held.event)
-        if held.gone or not _removed(self.held, address, held):
+        if held.gone or not _removed(self.held, held.address, held):
             return
         held.gone = True
         self._gone += 1
         if held.event.place:
             _removed(self._held_at, held.event.place, held)
-        self._part_no_more(held)
+        if self.requests and held.event.request_id in self.requests:
+            self._part_no_more(held)
 
     def _part_no_more(self, held: Held) -> None:
         """What is final is beside nothing: a judge that is made from a snapshot does not know it either."""
         request = held.event.request_id
-        parts = [other for other in self.requests.get(request, ()) if other is not held]
+        parts = [other for other in self.requests[request] if other is not held]
         if parts:
             self.requests[request] = parts
         else:
-            self.requests.pop(request, None)
+            del self.requests[request]
 
     def part_of(self, held: Held) -> Held | None:
         """Remember a part that a request was served, until the request ends, too many are open, or it is final.

@@ -17,7 +17,11 @@ class Places:
         self.owners: dict[Place, list[Row]] = {}
 
     def own(self, row: Row, *, keep: bool) -> None:
-        owners = self.owners.setdefault((row.scope, row.rare.place), [])
+        place = row.scope, row.rare.place
+        owners = self.owners.get(place)
+        if owners is None:
+            self.owners[place] = [row]
+            return
         insort(owners, row, key=attrgetter("order"))
         if not keep and len(owners) > OWNERS_KEPT:
             del owners[:-OWNERS_KEPT]
@@ -49,8 +53,9 @@ class Payloads:
         return self._rows is not None
 
     def add(self, row: Row) -> None:
-        if self._rows is not None and row.payload_as_stored:
-            self._rows.setdefault(row.payload_as_stored, []).append(row)
+        payload = "" if self._rows is None else row.payload_as_stored
+        if self._rows is not None and payload:
+            self._rows.setdefault(payload, []).append(row)
 
     def owners(self, payload: str, addresses: Addresses, order: int) -> list[Row]:
         """Instances known at `order` whose stored bytes are these, oldest first."""
