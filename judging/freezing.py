@@ -7,8 +7,7 @@ Orders need more than 64 bits and travel as two numbers. Rows are listed once an
 address and a place can hold the same one.
 """
 
-from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -24,6 +23,7 @@ VERSION = 5
 _CHUNK = 20_000
 _LOW = (1 << 64) - 1
 _encode = msgspec.msgpack.encode
+_T = TypeVar("_T")
 
 
 class Frozen:
@@ -63,7 +63,8 @@ class Frozen:
 
 
 class _FrozenHome:
-    """One home. Rows and what is rare about them change in place, and are copied; marks and events never do."""
+    """One home. Rows, what is rare about them and what is held change in place, and are copied; marks and events never
+    do."""
 
     def __init__(self, home: Home) -> None:
         addresses = home.addresses
@@ -82,17 +83,17 @@ class _FrozenHome:
                     rows.append(row)
         numbers = {id(row): number for number, row in enumerate(rows) if row.rare.place} if owners else {}
         self._places = [[*place, [numbers[id(row)] for row in placed]] for place, placed in owners]
-        self._rows = list(map(Row.__copy__, rows))  # type: ignore[attr-defined]  # msgspec's stubs leave it out
+        self._rows = _copies(rows)
         for row in self._rows:
             if row.rare is not NOTHING_RARE:
-                row.rare = copy(row.rare)
+                row.rare = row.rare.__copy__()  # type: ignore[attr-defined]  # as in `_copies`
         self._orphans = [(*at, list(marks)) for at, marks in addresses.orphans.items()]
         self._doubts = [(*at, list(marks)) for at, marks in addresses.doubts.items()]
         self._ended = list(addresses.ended)
         live = [one for one in home.held_order if not one.gone]
         held = {id(one): number for number, one in enumerate(live)}
         also = [one for one in home.recent if id(one) not in held]
-        self._held, self._also = [copy(one) for one in live], [copy(one) for one in also]
+        self._held, self._also = _copies(live), _copies(also)
         numbers = held | {id(one): number for number, one in enumerate(also, len(live))}
         self._recent = [numbers[id(one)] for one in home.recent]
         self._rest = {
@@ -127,6 +128,11 @@ class _FrozenHome:
             "also": pack(self._also),
             "recent": self._recent,
         }
+
+
+def _copies(structs: list[_T]) -> list[_T]:
+    """As `copy.copy` makes them, in half the time."""
+    return [one.__copy__() for one in structs]  # type: ignore[attr-defined]  # msgspec's stubs leave it out
 
 
 def _grouped(table: list[Row | list[Row]]) -> tuple[list[int], list[Row]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 5_000
 _LOW = (1 << 64) - 1
-_SOME = Identity.model_construct()
+_SOME = Identity.model_construct(tenant_id="-")
 
 
 class _Columns(msgspec.Struct, array_like=True):

@@ -1,6 +1,8 @@
 """A frozen state is the state of its moment, whenever it is encoded, and a judge restored from it judges alike."""
 
+import msgspec
 import pytest
+from kvtrail.judging.errors import SnapshotError
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.freezing import Frozen
 from kvtrail.judging.judge import Judge
@@ -72,3 +74,42 @@ def test_a_judge_restored_on_the_way_ends_in_the_same_state(seed: int) -> None:
         restored = Judge.load(restored.dump(), JudgingConfig(), "d", facts)
     assert restored.dump() == straight.dump()
     assert restored.stats() == straight.stats()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_may_be_judged_again_comes_back_with_its_identity(seed: int) -> None:
+    records = history(seed)
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    kept = 0
+    for start in range(0, len(records), EVERY):
+        play(judge, records[start : start + EVERY], start)
+        restored = Judge.load(judge.dump(), JudgingConfig(), "d", judge.facts)
+        for name, home in judge.homes.items():
+            before, after = (
+                [*home.all_held(), *home.recent],
+                [*restored.homes[name].all_held(), *restored.homes[name].recent],
+            )
+            assert [one.event for one in after] == [one.event for one in before]
+            assert [restored.identities.wire(one.who) for one in after] == [
+                judge.identities.wire(one.who) for one in before
+            ]
+            kept += sum(one.event.identity is not None for one in before)
+    assert kept, "or nothing was compared"
+
+
+def test_what_is_damaged_among_what_may_be_judged_again_is_refused() -> None:
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    play(judge, history(1), 0)
+    state = msgspec.msgpack.decode(judge.dump())
+    home = next(home for home in state["homes"] if home["held"] or home["also"])
+    [chunks] = [home[name] for name in ("held", "also") if home[name]][:1]
+    columns = msgspec.msgpack.decode(chunks[0])
+    for damaged in (
+        columns[:-1],
+        [columns[0][:-1], *columns[1:]],
+        [[{}], *columns[1:]],
+        [*columns[:4], [10**6], *columns[5:]],
+    ):
+        chunks[0] = msgspec.msgpack.encode(damaged)
+        with pytest.raises(SnapshotError):
+            Judge.load(msgspec.msgpack.encode(state), JudgingConfig(), "d", judge.facts)
