@@ -16,7 +16,7 @@ from ..schemas.config import Config, load_config
 from ..schemas.envelope import EnvelopeDecoder
 from ..schemas.topics import LIFECYCLE
 from ..store import rows
-from ..store.client import Client, connect
+from ..store.client import Client, connect, only_lists
 from ..streams.intake import source_of
 from ..streams.reader import TopicReader
 from ..streams.records import Record
@@ -36,6 +36,7 @@ class Floor(Struct):
 def main(out: str) -> None:
     """Store the whole topic; the account goes to `out`."""
     config = load_config()
+    only_lists()
     with connect(config.clickhouse) as client:
         floor = asyncio.run(_floor(config, client))
     Path(out).write_bytes(msgspec.msgpack.encode(floor))

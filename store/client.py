@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import clickhouse_connect
 import urllib3.exceptions
+from clickhouse_connect.driver import options
 from clickhouse_connect.driver.exceptions import ClickHouseError, DataError, OperationalError
 from clickhouse_connect.driver.httpclient import HttpClient
 from clickhouse_connect.driver.httputil import all_managers, get_pool_manager
@@ -219,6 +220,12 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def only_lists() -> None:
+    """This process inserts nothing but lists, so pandas is not looked for. Where it is installed (chDB wants it),
+    clickhouse-connect's first insert would import it: most of a second of processor time, and its memory for good."""
+    options.pd = options.np = None
 
 
 def connect(config: ClickHouseConfig, *, database: str | None = None, timeout_s: float = 60.0) -> Client:

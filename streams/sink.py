@@ -18,7 +18,7 @@ from ..producers.kafka_client import connection
 from ..schemas.config import Config
 from ..schemas.findings import Finding, encode_finding
 from ..schemas.topics import DEAD_LETTER, FACTS, FINDINGS, LIFECYCLE
-from ..store.client import Client, connect_wait
+from ..store.client import Client, connect_wait, only_lists
 from ..store.migrate import migrate
 from .batches import Batch
 from .clients import member, reaching
@@ -106,6 +106,7 @@ class Sink:
         """Until a signal asks for the stop. Raises before it is ready; afterwards it stops cleanly or dies."""
         self._stopping.install()
         calm_collector()
+        only_lists()
         async with reaching(self._config.kafka, self._consumer.stop, self._producer.stop, self._admin.close):
             await ensure_topics(self._config.kafka)
             client = self._client = await asyncio.to_thread(connect_wait, self._config.clickhouse, _STORE_DEADLINE_S)

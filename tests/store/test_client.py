@@ -1,6 +1,8 @@
 """The client: three kinds of failure, inserts that can be repeated, and no value in any message."""
 
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -195,3 +197,19 @@ def test_a_full_disk_is_transient_and_the_retry_is_whole(database: ClickHouseCon
         client.insert(*rows, token="full")
         totals = client.query(TOTALS)[0]
         assert (totals["events"], totals["evidence"], totals["batches"], totals["per_minute"]) == (10, 1, 1, 10)
+
+
+@pytest.mark.parametrize(("told", "imported"), [("only_lists()", False), ("", True)])
+def test_a_sink_does_not_import_pandas_to_insert_lists(told: str, imported: bool) -> None:
+    pytest.importorskip("pandas")
+    script = f"""
+import sys
+from clickhouse_connect.datatypes.registry import get_from_name
+from clickhouse_connect.driver.insert import InsertContext
+from kvtrail.store.client import only_lists
+{told}
+InsertContext("t", ["a"], [get_from_name("UInt8")], [[1, 2]], column_oriented=True)
+print("pandas" in sys.modules)
+"""
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == str(imported)
