@@ -11,6 +11,7 @@ from .digests import is_digest
 from .identity import DIMENSIONS, LONGEST_NAME, LONGEST_TENANT, Identity
 
 _TEXTS_KEPT = 32_768
+_FIELDS_KEPT = 1_024
 _IS_DIGEST = {name: dimension.form == "digest" for name, dimension in DIMENSIONS.items()}
 _UNKNOWN = dict.fromkeys(Identity.model_fields)
 _map = msgspec.json.Decoder(dict[str, str])
@@ -24,6 +25,7 @@ class IdentityReader:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._digests: dict[str, str] = {"": ""}
+        self._fields: dict[tuple[str, ...], set[str]] = {}
 
     def read(self, raw: bytes) -> Identity:
         """One identity. Raises `msgspec.DecodeError` for what is no map of strings, `BadInput` as the model does."""
@@ -33,10 +35,20 @@ class IdentityReader:
         identity = Identity.__new__(Identity)
         # What the model's own validation sets; held by the tests against the model.
         _set(identity, "__dict__", {**_UNKNOWN, **given})
-        _set(identity, "__pydantic_fields_set__", set(given))
+        _set(identity, "__pydantic_fields_set__", self._known(given))
         _set(identity, "__pydantic_extra__", None)
         _set(identity, "__pydantic_private__", None)
         return identity
+
+    def _known(self, given: dict[str, str]) -> set[str]:
+        """The names, one set for all identities that know the same dimensions: a frozen model never changes it."""
+        names = tuple(given)
+        known = self._fields.get(names)
+        if known is None:
+            if len(self._fields) >= _FIELDS_KEPT:
+                self._fields.clear()
+            known = self._fields[names] = set(names)
+        return known
 
     def _in_order(self, given: dict[str, str]) -> bool:
         """Whether every dimension is known and holds what it must; equal texts are replaced by one object."""

@@ -75,3 +75,16 @@ def test_texts_are_forgotten_before_they_are_too_many(monkeypatch: pytest.Monkey
         raw = msgspec.json.encode({"tenant_id": f"t{n}", "token_ids_digest": f"{n:064x}", "weights_digest": ""})
         assert reader.read(raw) == by_model(raw)
     assert len(reader._names) + len(reader._digests) < 16
+
+
+def test_identities_share_the_names_of_what_they_know_and_no_copy_changes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvtrail.schemas.identity_wire._FIELDS_KEPT", 4)
+    reader = IdentityReader()
+    first, second = (reader.read(msgspec.json.encode({"tenant_id": tenant, "model_id": "m"})) for tenant in "ab")
+    assert first.model_fields_set is second.model_fields_set, "one set each would be most of an identity's memory"
+    assert first.model_copy(update={"epoch": "9"}).model_fields_set == {"tenant_id", "model_id", "epoch"}
+    assert second.model_fields_set == {"tenant_id", "model_id"}
+    for name in DIMENSIONS:
+        if name != "tenant_id":
+            reader.read(msgspec.json.encode({"tenant_id": "a", name: ""}))
+    assert len(reader._fields) <= 4
