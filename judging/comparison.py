@@ -134,15 +134,15 @@ class Comparator:
         if creator == UNKNOWN or requester == UNKNOWN:
             return Comparison(kind, unknown=(*relevant, "tenant_id"))
         a, b = self.identities.values[creator], self.identities.values[requester]
-        if isinstance(variant, int) and not self.activated(creator, requester):
+        activated = self.activated(creator, requester)
+        same_own = isinstance(variant, int) or True not in variant
+        if same_own and not activated and (a is b or _same_content(relevant, a, b)):
             known = self.identities.known[creator] & self.identities.known[requester]
-            if _same_content(relevant, a, b):
-                return self._equal(kind, mode, known, variant, self._scope(creator, requester, principal))
+            return self._equal(kind, mode, known, variant, self._scope(creator, requester, principal))
         own = _unpacked(variant)
         verdicts = {
             name: own[name] if place < 0 else _differs(name, a[place], b[place]) for name, place in relevant.items()
         }
-        activated = self.activated(creator, requester)
         if activated:
             self._adapters(self.identities.get(creator), self.identities.get(requester), end, verdicts)
         if kind in TENSORS and (verdicts.get("prefix_digest") is False or verdicts.get("token_ids_digest") is False):
@@ -164,7 +164,7 @@ class Comparator:
         )
 
     @staticmethod
-    def _equal(kind: str, mode: str, known: int, variant: int, scope: tuple[str, ...]) -> Comparison:
+    def _equal(kind: str, mode: str, known: int, variant: Variant, scope: tuple[str, ...]) -> Comparison:
         """No known content differs."""
         unknown, compared = _knowledge(kind, mode, known, variant)
         exact = mode == "exact" and "isolation_domain" not in scope
@@ -225,10 +225,10 @@ def _same_content(relevant: dict[str, int], a: tuple[str | None, ...], b: tuple[
 
 
 @cache
-def _knowledge(kind: str, mode: str, known: int, mask: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _knowledge(kind: str, mode: str, known: int, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of the relevant dimensions those that cannot be compared, and those that can. `known`: bits of the shared ones
-    that both know, `mask`: own ones that both know."""
-    own = _unpacked(mask)
+    that both know. No own one may differ."""
+    own = _unpacked(variant)
     verdicts = {
         name: own[name] if place < 0 else (False if known >> place & 1 else None)
         for name, place in _relevant(kind, mode).items()

@@ -130,7 +130,7 @@ class Express:
         ):
             return False
         comparison.hits += 1
-        if self.judge.observations is not None and comparison.tenant:
+        if comparison.scope and self.judge.observations is not None and comparison.tenant:
             self.judge.trial.observe_reached(event, row, who, comparison)
         if self.own and not self.home.gapped:
             self.judge.position += 1

@@ -4,7 +4,7 @@ from bisect import insort
 from operator import attrgetter
 
 from .addresses import Addresses
-from .rows import Row, Scope
+from .rows import Digest, Row, Scope, pack_key
 
 OWNERS_KEPT = 4
 Place = tuple[Scope, str]
@@ -46,16 +46,21 @@ class Payloads:
     """Who stored which bytes. Built when the first wrong payload is read, since until then nobody asks."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[Row]] | None = None
+        self._rows: dict[Digest, Row | list[Row]] | None = None
 
     @property
     def built(self) -> bool:
         return self._rows is not None
 
     def add(self, row: Row) -> None:
-        payload = "" if self._rows is None else row.payload_as_stored
-        if self._rows is not None and payload:
-            self._rows.setdefault(payload, []).append(row)
+        if self._rows is None:
+            return
+        payload = row.packed_payload
+        found = self._rows.get(payload)
+        if isinstance(found, list):
+            found.append(row)
+        elif payload:
+            self._rows[payload] = row if found is None else [found, row]
 
     def owners(self, payload: str, addresses: Addresses, order: int) -> list[Row]:
         """Instances known at `order` whose stored bytes are these, oldest first."""
@@ -63,5 +68,7 @@ class Payloads:
             self._rows = {}
             for row in addresses:
                 self.add(row)
-        found = [row for row in self._rows.get(payload, ()) if row in addresses.known(row.scope, row.key, order)]
-        return sorted(found, key=attrgetter("order"))
+        rows = self._rows.get(pack_key(payload), [])
+        found = (rows,) if isinstance(rows, Row) else rows
+        known = [row for row in found if row in addresses.known(row.scope, row.key, order)]
+        return sorted(known, key=attrgetter("order"))

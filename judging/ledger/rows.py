@@ -208,6 +208,14 @@ class Row(Struct, gc=False, eq=False, kw_only=True):
         return commit.payload if commit is not None and commit.payload else self.payload
 
     @property
+    def packed_payload(self) -> Digest:
+        """The digest of the bytes as stored, as `pack_key` packs it."""
+        if self.profile.payload and self.rare.commit is None:
+            start = own_size(self.mask)
+            return self.data[start : start + self.profile.payload]
+        return pack_key(self.payload_as_stored)
+
+    @property
     def bytes_as_stored(self) -> int:
         commit = self.rare.commit
         return commit.bytes if commit is not None and commit.bytes >= 0 else self.size
