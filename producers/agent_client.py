@@ -20,7 +20,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from ..schemas.homes import DEFAULT_SLOTS, node_home
-from .agent_wire import AgentLink, Call
+from .agent_link import AgentLink
+from .agent_wire import Call
 from .buffer import Buffer, Flush, TalliedBuffer
 from .exits import close_with_worker, forget, keep
 from .incarnation import new_incarnation
@@ -250,11 +251,11 @@ class AgentPublisher:
     def stats(self) -> PublisherStats:
         """As `LifecyclePublisher.stats`; `sent`: safe with the agent."""
         dropped, refused = self._buffer.books()
-        buffered, link = self._buffer.waiting(), self._link
+        buffered, runs, connection = self._buffer.waiting(), self._link.runs, self._link.connection
         return PublisherStats(
-            node=self.node, incarnation=self._incarnation, accepted=link.sent + buffered + sum(dropped.values()),
-            buffered=buffered, sent=link.sent, records=link.records, bytes=link.bytes, failures=link.failures,
-            last_error=link.last_error, lag_s=link.lag_s(), dropped=dropped, refused=refused,
+            node=self.node, incarnation=self._incarnation, accepted=runs.sent + buffered + sum(dropped.values()),
+            buffered=buffered, sent=runs.sent, records=runs.records, bytes=runs.bytes, failures=connection.failures,
+            last_error=connection.last_error, lag_s=runs.lag_s(), dropped=dropped, refused=refused,
         )  # fmt: skip
 
     def after_fork(self) -> None:

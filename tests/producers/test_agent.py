@@ -122,7 +122,7 @@ def test_a_cache_call_no_event_can_hold_is_counted_and_is_a_gap(
 def test_a_call_wakes_a_thread_that_sleeps(
     running: Running, memory: MemoryTransport, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvtrail.producers.agent_wire.AWAKE_S", 0.0)
+    monkeypatch.setattr("kvtrail.producers.agent_link.AWAKE_S", 0.0)
     with engine(running.path) as publisher:
         publisher.expire("k", "ttl", store="kv", tier="nvme")  # a thread's first call goes another way
         assert publisher.flush(30)

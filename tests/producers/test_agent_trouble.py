@@ -13,6 +13,7 @@ import pytest
 from kvtrail.cli.agent import may_publish
 from kvtrail.producers.agent import Agent
 from kvtrail.producers.agent_client import AgentPublisher
+from kvtrail.producers.agent_listener import Listener
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
 from kvtrail.producers.spool import Spool
@@ -119,16 +120,16 @@ def test_a_publisher_that_gets_no_thread_closes_quietly(tmp_path: Path, monkeypa
 
 
 def test_two_agents_that_start_at_once_do_not_take_each_others_socket(tmp_path: Path) -> None:
-    first, second = (Agent(tmp_path / "agent.sock", MemoryTransport()) for _ in range(2))
-    first._open()
-    listener = first._bound()  # and listens to nobody yet
+    first, second = (Listener(tmp_path / "agent.sock", None, lambda uid, gid: True) for _ in range(2))
+    first.claim()
+    listener = first.bind()  # and listens to nobody yet
     try:
         with pytest.raises(ConfigError, match="another agent"):
-            second._open()
+            second.claim()
         assert (tmp_path / "agent.sock").is_socket()
     finally:
         listener.close()
-        os.close(first._lock)
+        first.release()
 
 
 def test_the_second_agent_on_a_socket_ends_its_own_line(tmp_path: Path) -> None:
