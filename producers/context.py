@@ -18,7 +18,7 @@ from ..schemas.errors import BadInput
 from ..schemas.topics import CONTEXT
 from .exits import close_with_worker, forget, keep
 from .outbox import Outbox
-from .sender import Loop
+from .sender_loop import Loop
 from .telling import Teller, log
 from .transport import Transport
 

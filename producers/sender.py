@@ -6,20 +6,18 @@ so a lane's order holds through any outage; meanwhile everything waits in the bo
 """
 
 import asyncio
-import selectors
-import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Any
 
 from ..schemas.config import PublisherConfig
 from ..schemas.events import NodeStart
-from ..schemas.homes import node_home
-from .buffer import NEVER, Buffer, Flush, Item, Loss
+from .buffer import NEVER, Buffer, Item
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
-from .placing import CACHE_CALLS, Homeless
+from .placing import Homeless
+from .sender_loop import Loop
 from .spooled import SpooledTransport
+from .staging import Staging
 from .telling import Teller, log
 from .transport import Line, RecordRejected, TransportError
 
@@ -27,71 +25,31 @@ RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 AWAKE_S = 1.0
 """How long the sender goes on in rounds after the last event, so that a steady trickle of events costs no wake-ups."""
-STEPS_WITHOUT_NEWS = 32
-"""Steps of the loop that may follow each other before it looks at its sockets."""
 STOP_S = 1.0
 """What closing the transport may take beyond the deadline of `close`."""
 
 
-class Selector(selectors.DefaultSelector):
-    """Asks the system for news only when nothing is left to do, or every so often.
-
-    A loop with work asks before each step, and every time it gives up the interpreter's lock to do so. It has that back
-    only after the engine's thread has been made to stop for it: what costs the engine is not the thread's own work but
-    how often it interrupts.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed_over = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As documented; with a timeout of 0 mostly nothing."""
-        if timeout == 0 and self._passed_over < STEPS_WITHOUT_NEWS:
-            self._passed_over += 1
-            return []
-        self._passed_over = 0
-        return super().select(timeout)
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """A loop that interrupts the engine seldom, and still resolves names while the interpreter exits, when the usual
-    worker threads are gone."""
-
-    def __init__(self) -> None:
-        super().__init__(Selector())
-
-    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
-        """As documented; in this thread where no other can be had."""
-        try:
-            return await super().getaddrinfo(host, port, **options)
-        except RuntimeError:
-            return socket.getaddrinfo(host, port, **options)
-
-
-class Sender:
+class Sender(Staging[Lane]):
     """Delivers what `buffer` holds through `transport`, as the lanes of one incarnation."""
 
     def __init__(self, node: str, incarnation: str, buffer: Buffer, transport: Line, config: PublisherConfig) -> None:
+        super().__init__(node, buffer, config.envelope_events)
         self.sent = self.records = self.bytes = self.failures = 0
         self.last_error = ""
         self.drained = False
         self._node = node
-        self._buffer = buffer
         self._transport = transport
         self._spooled = transport if isinstance(transport, SpooledTransport) else None
         if self._spooled is not None:
             self._spooled.failed = self._failed
             self._spooled.recovered = self._recovered
         self._config = config
-        self._packer = Packer(node, incarnation, config, self._refused)
-        self._lanes: dict[str, Lane] = {}
+        self._packer = Packer(node, incarnation, config, self._refuse)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._since: dict[str, float] = {}
-        self._announced = False
         self._loop: Loop | None = None
-        self._bell: asyncio.Event | None = None
-        self._connected: asyncio.Event | None = None
+        self._bell = asyncio.Event()
+        self._connected = asyncio.Event()
         self._deadline: float | None = None
         self._teller = Teller()
         self._thread = threading.Thread(target=self._run, name=f"kvtrail-publisher-{node}", daemon=True)
@@ -106,10 +64,10 @@ class Sender:
 
     def ring(self) -> None:
         """Wake the sender. Never raises."""
-        loop, bell = self._loop, self._bell
-        if loop is not None and bell is not None:
+        loop = self._loop
+        if loop is not None:
             with suppress(RuntimeError):  # the loop has been closed in between
-                loop.call_soon_threadsafe(bell.set)
+                loop.call_soon_threadsafe(self._bell.set)
 
     def close(self, timeout_s: float) -> bool:
         """Drain for at most `timeout_s`, then stop. True when everything was acknowledged."""
@@ -131,8 +89,6 @@ class Sender:
             self._buffer.close()
 
     async def _main(self) -> None:
-        self._connected = asyncio.Event()
-        self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()  # type: ignore[assignment]  # made by our factory
         connecting = asyncio.create_task(self._connect())
         busy_until = 0.0
@@ -153,7 +109,6 @@ class Sender:
     async def _pause(self, *, asleep: bool) -> bool:
         """Wait for work: for the first event when asleep, then for the linger time or a full envelope."""
         buffer, bell = self._buffer, self._bell
-        assert bell is not None
         if asleep and not buffer.queue:
             buffer.alarm = 1
             if not buffer.queue and self._deadline is None:
@@ -171,67 +126,34 @@ class Sender:
         return bool(buffer.queue)
 
     def _stage(self) -> None:
-        """Move everything from the buffer into the lanes."""
-        buffer, own = self._buffer, self._lane(node_home(self._node)).pending
-        for things in buffer.portions(self._config.envelope_events, whole=self._deadline is not None):
-            if self._announced and buffer.is_plain(things):
-                own.extend(things)
-            else:
-                for thing in things:
-                    self._stage_one(thing)
+        self.stage(whole=self._deadline is not None)
 
-    def _stage_one(self, thing: Any) -> None:
-        if type(thing) is tuple:
-            self._stage_event(thing)
-        elif isinstance(thing, Loss):
-            self._announce(time.time_ns())
-            for home, count in thing.homes.items():
-                self._lane(home).pending.append(count)
-        elif isinstance(thing, Flush):
-            self._stage_flush(thing)
-
-    def _stage_event(self, item: Item) -> None:
-        """One event that is counted as staged, to the lanes of its homes."""
+    def _stage_event(self, event: Item) -> None:
         try:
-            homes = homes_of(item, self._node, self._config.slots)
+            homes = homes_of(event, self._node, self._config.slots)
         except Homeless as error:
-            name = str(item[1].__struct_config__.tag)
-            self._refused(f"{name}.{error.field}", "names no home.")
-            if name in CACHE_CALLS:
-                self._announce(item[0])
-                self._lane(node_home(self._node)).pending.append(1)
+            self._stage_homeless(event[0], str(event[1].__struct_config__.tag), error)
             return
-        if isinstance(item[1], NodeStart):
+        if isinstance(event[1], NodeStart):
             self._announced = True
-        self._announce(item[0])
+        self._announce(event[0])
         self._buffer.staged += len(homes) - 1
         for home in homes:
-            self._lane(home).pending.append(item)
+            self._lane(home).pending.append(event)
 
-    def _announce(self, time_ns: int) -> None:
-        if not self._announced:
-            self._announced = True
-            self._add(self._lane(node_home(self._node)), first_event(time_ns))
+    def _new_lane(self, home: str) -> Lane:
+        return Lane(home, self._spooled.spool.tally.marks(home) if self._spooled is not None else None)
 
-    def _stage_flush(self, flush: Flush) -> None:
-        busy = [lane for lane in self._lanes.values() if lane.pending or lane.home in self._running]
-        flush.expect(len(busy))
-        for lane in busy:
-            lane.pending.append(flush)
+    def _first_event(self, time_ns: int) -> Item:
+        return first_event(time_ns)
 
-    def _lane(self, home: str) -> Lane:
-        lane = self._lanes.get(home)
-        if lane is None:
-            marks = self._spooled.spool.tally.marks(home) if self._spooled is not None else None
-            lane = self._lanes[home] = Lane(home, marks)
-        return lane
+    def _is_sending(self, lane: Lane) -> bool:
+        return lane.home in self._running
 
-    def _add(self, lane: Lane, item: Item) -> None:
-        """An event of our own."""
-        self._buffer.staged += 1
-        if lane.marks is not None:
-            lane.marks.extra()
-        lane.pending.append(item)
+    def _refuse(self, field: str, message: str) -> None:
+        self._buffer.staged -= 1
+        self._buffer.refuse(field)
+        self._teller.refused(field, message)
 
     def _dispatch(self) -> None:
         for home, lane in self._lanes.items():
@@ -256,7 +178,6 @@ class Sender:
             del self._running[lane.home]
 
     async def _deliver(self, lane: Lane, packed: Packed) -> None:
-        assert self._connected is not None
         self._since[lane.home] = time.monotonic()
         await self._connected.wait()
         pause = RETRY_FIRST_S
@@ -286,7 +207,6 @@ class Sender:
         self._buffer.staged -= packed.events
 
     async def _connect(self) -> None:
-        assert self._connected is not None
         pause = RETRY_FIRST_S
         while True:
             try:
@@ -303,7 +223,7 @@ class Sender:
     def _tell_unknown_ends(self) -> None:
         for head in self._spooled.spool.unknown if self._spooled is not None else ():
             detail = f"the host of incarnation {head.incarnation} went down: what it had not sent is unknown"
-            lane = self._lane(node_home(self._node))
+            lane = self._lane(self._own)
             self._announce(time.time_ns())
             self._add(lane, heartbeat(time.time_ns(), lane.home, detail, "inconclusive"))
         self._dispatch()
@@ -313,40 +233,31 @@ class Sender:
         self._stage()
         self._dispatch()
         assert self._deadline is not None
-        if self._spooled is not None:
-            await self._drain_with_spool(self._spooled)
-        elif self._running:
-            await asyncio.wait(self._running.values(), timeout=max(0.0, self._deadline - time.monotonic()))
+        await self._all_sent(self._deadline - time.monotonic())
+        if self._spooled is not None:  # as far as the broker goes along; the rest is kept on disk
+            await self._spooled.settle(self._deadline - time.monotonic())
+            if self._running:
+                self._spooled.hurry()
+                await self._all_sent(STOP_S)
         self._stage()  # a call may have passed the bound just before the buffer was closed
         left = self._buffer.staged
         for task in list(self._running.values()):
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running.values(), timeout=STOP_S)
+        await self._all_sent(STOP_S)
         self._buffer.staged = 0
         if left:
             self._buffer.drop("closed", left)
         self._teller.counts(*self._buffer.books())
         self.drained = left == 0
 
-    async def _drain_with_spool(self, spooled: SpooledTransport) -> None:
-        """As far as the broker goes along until the deadline; the rest is kept on disk."""
-        assert self._deadline is not None
+    async def _all_sent(self, timeout_s: float) -> None:
+        """No lane is sending, or the time is over."""
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=max(0.0, self._deadline - time.monotonic()))
-        await spooled.settle(self._deadline - time.monotonic())
-        if self._running:
-            spooled.hurry()
-            await asyncio.wait(self._running.values(), timeout=STOP_S)
+            await asyncio.wait(self._running.values(), timeout=max(0.0, timeout_s))
 
     def _recovered(self) -> None:
         if self._teller.up(self._buffer.waiting()):
             self.last_error = ""
-
-    def _refused(self, field: str, message: str) -> None:
-        self._buffer.staged -= 1
-        self._buffer.refuse(field)
-        self._teller.refused(field, message)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1

@@ -10,7 +10,7 @@ from kvtrail.producers.buffer import NOTHING, PLAIN, Buffer, Item, Loss
 from kvtrail.producers.lanes import homes_of
 from kvtrail.producers.memory import MemoryTransport
 from kvtrail.producers.publisher import LifecyclePublisher
-from kvtrail.producers.sender import Loop
+from kvtrail.producers.sender_loop import Loop
 from kvtrail.schemas.events import Expire
 
 
