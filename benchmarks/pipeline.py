@@ -4,7 +4,8 @@ Run `python -m kvtrail.benchmarks.pipeline`, or `make bench-pipeline ARGS="--eve
 a ClickHouse engine of its own:
 
 1. sustained: a simulated fleet's log is sent as fast as it goes while detectors, sink and resolver follow, until
-   every event and every finding can be queried;
+   every event and every finding can be queried; a tenth of the log went through before, unmeasured, since a broker and
+   an engine that have just started spend a good part of their time on compiling themselves;
 2. latency: the rest of the log at half that rate; for each finding, the time from sending the record that it came of
    until a query returns it;
 3. floor: the same topic read again from its beginning and the same rows inserted in the same batches into an engine as
@@ -29,6 +30,7 @@ from msgspec import Struct
 
 from ..producers import LifecyclePublisher
 from ..schemas.config import Config, DetectorConfig, KafkaConfig, LocalConfig, SinkConfig
+from ..schemas.topics import LIFECYCLE
 from ..store import queries
 from ..store.client import Client, connect
 from ..store.migrate import migrate
@@ -39,8 +41,8 @@ from .pipeline_watch import Latency, Progress, settled
 from .publisher_peers import IDENTITY, KEYS
 from .rig import Rig, Use
 
-SHARE = 0.7
-"""Of the events, for the sustained rate; the rest is for latency."""
+SHARES = 0.1, 0.7, 1.0
+"""Of the events, where the warm-up, the sustained rate and the measurement of latency end."""
 PUBLISHED = 200_000
 
 
@@ -48,10 +50,10 @@ async def measure(folder: Path, options: Options) -> Result:
     """Every phase, in order."""
     log = folder / "log"
     _say("making the log")
-    fast, slow = traffic.write(
-        log, events=options.events, faults=options.faults, seed=options.seed, envelope=options.envelope,
-        shares=(SHARE, 1.0),
+    warm, fast, slow = traffic.write(
+        log, events=options.events, faults=options.faults, seed=options.seed, envelope=options.envelope, shares=SHARES
     )  # fmt: skip
+    events = warm.events + fast.events + slow.events
     kafka = KafkaConfig.model_validate({"compression": options.compression})
     config = Config(
         deployment="bench", kafka=kafka, local=LocalConfig(directory=folder),
@@ -66,19 +68,23 @@ async def measure(folder: Path, options: Options) -> Result:
             migrate(client, rig.config)
             await _workers(rig, options.detectors)
             async with Progress(rig.config) as progress:
+                _say(f"warming up: {warm.events:,} events")
+                await _sustained(rig, client, progress, log, warm)
+                warmed = [await progress.end(LIFECYCLE, each) for each in range(rig.config.kafka.partitions)]
+                _say(f"sustained rate: {fast.events:,} events in {fast.end - fast.first:,} records")
                 sustained = await _sustained(rig, client, progress, log, fast)
                 latency = await _latency(rig, client, progress, log, slow, sustained.rate / 2)
             _say("comparing")
             expected = await traffic.judge(rig.config)
-            wrong = _wrong(client, expected, fast.events + slow.events)
-            disk = _disk(client, folder, fast.events + slow.events)
+            wrong = _wrong(client, expected, events)
+            disk = _disk(client, folder, events)
         peaks = {name: use.peak_mb for name, use in rig.use().items()}
         for name in [name for name in peaks if name != "broker"]:
             rig.stop(name)
         rig.store("floor-store")
         with connect(rig.config.clickhouse) as client:
             migrate(client, rig.config)
-        base, base_store_s = await _floor(rig, folder)
+        base = await _floor(rig, folder, warmed)
         published = await _publisher(rig, folder)
     found = latency.of(expected)
     latencies = [seen for _, _, seen in found]
@@ -97,9 +103,9 @@ async def measure(folder: Path, options: Options) -> Result:
     if not latencies:
         wrong.append("no finding came of the latency phase")
     return Result(
-        events=fast.events + slow.events, records=slow.end, bytes_per_event=fast.bytes / fast.events,
+        events=events, records=slow.end, bytes_per_event=fast.bytes / fast.events,
         findings=len(expected.final), sustained=sustained.rate, floor=rate, ratio=sustained.rate / rate,
-        floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base_store_s / base.events * 1e6,
+        floor_cpu_us=base.cpu_s / base.events * 1e6, floor_store_cpu_us=base.store_cpu_s / base.events * 1e6,
         half_rate=sustained.rate / 2, latency_p50_s=quantile(latencies, 0.5), latency_p99_s=quantile(latencies, 0.99),
         latency_max_s=quantile(latencies, 1.0), latencies=len(latencies), stages=stages, half_cores=latency.cores,
         disk=disk, tiers=tiers,
@@ -129,11 +135,10 @@ class Sustained(Struct):
 
 
 async def _sustained(rig: Rig, client: Client, progress: Progress, log: Path, part: traffic.Part) -> Sustained:
-    _say(f"sustained rate: {part.events:,} events in {part.end - part.first:,} records")
     out = rig.directory / "fast"
-    before = rig.use()
+    before, stored = rig.use(), _stored(client)
     child = rig.function("feeder", "feed", log, part.first, part.end, 0, out)
-    done_at = await progress.follow(rig, client, part.events, feeder=child)
+    done_at = await progress.follow(rig, client, stored + part.events, feeder=child)
     after = rig.use()
     rig.stop("feeder")
     fed = feed.account(out)
@@ -147,10 +152,10 @@ async def _latency(
     _say(f"latency: {part.events:,} events at {rate:,.0f} a second")
     out, latency = rig.directory / "slow", Latency(client)
     used, began = rig.use(), time.monotonic()
-    before = int(client.query("SELECT count() AS n FROM events")[0]["n"])
+    stored = _stored(client)
     child = rig.function("feeder", "feed", log, part.first, part.end, rate, out)
     looking = asyncio.create_task(latency.look())
-    await progress.follow(rig, client, before + part.events, feeder=child)
+    await progress.follow(rig, client, stored + part.events, feeder=child)
     took_s = time.monotonic() - began
     latency.cores = {name: (use.cpu_s - used[name].cpu_s) / took_s for name, use in rig.use().items() if name in used}
     await latency.stop(looking)
@@ -159,16 +164,15 @@ async def _latency(
     return latency
 
 
-async def _floor(rig: Rig, folder: Path) -> tuple[floor.Floor, float]:
+async def _floor(rig: Rig, folder: Path, warmed: list[int]) -> floor.Floor:
     _say("floor")
     out = folder / "floor"
-    before = rig.use()["floor-store"].cpu_s
-    child = rig.function("floor", "floor", out)
+    child = rig.function("floor", "floor", out, json.dumps(warmed), rig.pid("floor-store"))
     while child.running:
         await asyncio.sleep(0.1)
     if child.returncode:
         raise child.death()
-    return floor.account(out), rig.use()["floor-store"].cpu_s - before
+    return floor.account(out)
 
 
 async def _publisher(rig: Rig, folder: Path) -> Use:
@@ -186,7 +190,7 @@ async def _publisher(rig: Rig, folder: Path) -> Use:
 def _wrong(client: Client, expected: traffic.Expected, events: int) -> list[str]:
     """What the store has that it should not, or lacks."""
     wrong: list[str] = []
-    stored = int(client.query("SELECT count() AS n FROM events")[0]["n"])
+    stored = _stored(client)
     if stored != events:
         wrong.append(f"{stored} events are stored, {events} were sent")
     twice = queries.DUPLICATES.run(client)
@@ -197,6 +201,10 @@ def _wrong(client: Client, expected: traffic.Expected, events: int) -> list[str]
         if expected.final.get(name) != found.get(name):
             wrong.append(f"finding {name} differs from an undisturbed judgement")
     return wrong
+
+
+def _stored(client: Client) -> int:
+    return int(client.query("SELECT count() AS n FROM events")[0]["n"])
 
 
 def _disk(client: Client, folder: Path, events: int) -> dict[str, float]:

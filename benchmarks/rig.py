@@ -79,6 +79,10 @@ class Rig:
         """SIGKILL, as a crash would."""
         self._children.pop(name).kill()
 
+    def pid(self, name: str) -> int:
+        """Of one of them."""
+        return self._children[name].pid
+
     def lines(self, name: str) -> list[dict[str, object]]:
         """What a worker has logged since its start."""
         output = self._children[name].output()

@@ -17,8 +17,9 @@ from .pending import encode_pending
 from .records import Record
 from .refusals import RefusalLimit
 
-BEHIND, BEHIND_MOST_S = 5, 5.0
-"""Where the log holds more, a batch that is not full waits so many times as long, but not beyond this by that."""
+BEHIND, STORING, WAIT_MOST_S = 5, 4, 5.0
+"""A batch that is not full waits `BEHIND` times as long where the log holds more, and `STORING` times as long as the one
+before it took to store; neither makes it wait beyond `WAIT_MOST_S`."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -68,6 +69,8 @@ class Cut:
         self.behind = False
         """Whether the log holds more than was added: full batches are worth waiting for then, a part of ClickHouse's
         costs much the same however few rows it has."""
+        self.took_s = 0.0
+        """How long the last batch took to store: what a busy store is given in small pieces keeps it busy."""
         self._decode_limit = limits[0] if limits is not None else None
         self._store_limit = limits[1] if limits is not None else None
 
@@ -107,8 +110,8 @@ class Cut:
         return self.full or (self.pending is None and now - self._times[0] >= self._patience_s())
 
     def _patience_s(self) -> float:
-        wait_s = self._batch_wait_s
-        return max(wait_s, min(wait_s * BEHIND, BEHIND_MOST_S)) if self.behind else wait_s
+        longer_s = max(self._batch_wait_s * BEHIND if self.behind else 0.0, self.took_s * STORING)
+        return max(self._batch_wait_s, min(longer_s, WAIT_MOST_S))
 
     def next(self) -> Batch:
         """The pending range exactly, else as many whole records as fill a batch."""

@@ -83,9 +83,10 @@ class StoredPartition:
             pass
 
     async def _flush(self) -> bool:
-        self.since = time.monotonic()
+        began = self.since = time.monotonic()
         try:
             self.place.note(await self.cut.flush(self._commit, lambda batch: self._store(self._tp, batch)))
+            self.cut.took_s = time.monotonic() - began
         except (Interrupted, CommitFailedError, IllegalStateError) as reason:
             # Somebody else will send exactly this range again, or we will after taking the partition over.
             _log.info(

@@ -102,6 +102,7 @@ def test_a_finding_does_not_wait_for_events_that_the_store_is_slow_with() -> Non
         events.close()
         await ended(tasks[0])
         assert slow.batches == [(EVENTS, 0, 2)] and events.since is None
+        assert events.cut.took_s > found.cut.took_s > 0, "a store that is slow is given more at a time"
         assert events.place.records == 3
 
     asyncio.run(run())
