@@ -18,8 +18,8 @@ from .records import Record
 from .refusals import RefusalLimit
 
 BEHIND, STORING, WAIT_MOST_S = 5, 4, 5.0
-"""A batch that is not full waits `BEHIND` times as long where the log holds more, and `STORING` times as long as the one
-before it took to store; neither makes it wait beyond `WAIT_MOST_S`."""
+"""A batch that is not full waits `BEHIND` times as long where the log holds more, and up to that where the one before took
+long to store: `STORING` times what it took. Neither makes it wait beyond `WAIT_MOST_S`."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -110,7 +110,8 @@ class Cut:
         return self.full or (self.pending is None and now - self._times[0] >= self._patience_s())
 
     def _patience_s(self) -> float:
-        longer_s = max(self._batch_wait_s * BEHIND if self.behind else 0.0, self.took_s * STORING)
+        longest_s = self._batch_wait_s * BEHIND
+        longer_s = longest_s if self.behind else min(self.took_s * STORING, longest_s)
         return max(self._batch_wait_s, min(longer_s, WAIT_MOST_S))
 
     def next(self) -> Batch:

@@ -131,7 +131,7 @@ def test_a_store_that_is_slow_is_given_more_at_a_time() -> None:
     cut.took_s = WAIT_S
     assert cut.wait_s(0) == WAIT_S * STORING
     cut.took_s = 3600.0  # it was away
-    assert cut.wait_s(0) == WAIT_MOST_S
+    assert cut.wait_s(0) == WAIT_S * BEHIND
 
 
 def test_a_wait_that_is_long_anyway_is_no_longer_behind() -> None:
