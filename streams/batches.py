@@ -18,8 +18,8 @@ from .records import Record
 from .refusals import RefusalLimit
 
 BEHIND, STORING, WAIT_MOST_S = 5, 4, 5.0
-"""A batch that is not full waits `BEHIND` times as long where the log holds more, and up to that where the one before took
-long to store: `STORING` times what it took. Neither makes it wait beyond `WAIT_MOST_S`."""
+"""A batch that is not full waits `BEHIND` times as long where the log holds more, and up to that where the one before
+took long to store: `STORING` times what it took. Neither makes it wait beyond `WAIT_MOST_S`."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
