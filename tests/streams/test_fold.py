@@ -137,7 +137,7 @@ def test_any_delivery_gives_the_findings_of_the_log(deliveries: list[tuple[int, 
 
 def test_the_loop_is_held_for_a_portion_of_a_delivery_at_a_time() -> None:
     records = [
-        Record(topic=LIFECYCLE, partition=0, offset=offset, append_us=0, value=b"x" * 100_000) for offset in range(7)
+        Record(topic=LIFECYCLE, partition=0, offset=offset, append_us=0, value=b"x" * 400_000) for offset in range(7)
     ]
     assert [[one.offset for one in portion] for portion in portions(records)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert [*portions([])] == []
