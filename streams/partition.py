@@ -28,7 +28,7 @@ _log = logging.getLogger("kvtrail.streams.detector")
 _QUEUED = 4
 """Deliveries that wait for one partition before Faust is held back."""
 _HELD_BYTES = 1024 * 1024
-"""Of envelopes, judged in one go: some 1 500 events, 20 to 30 ms. What comes of them is published and awaited at once."""
+"""Of envelopes, judged in one go: some 1 500 events, 20 to 30 ms. What comes of them is awaited together."""
 
 
 def portions(records: Sequence[Record]) -> Iterator[list[Record]]:
