@@ -12,7 +12,7 @@ from .factfeed import FactFeed
 from .metrics import Registry
 from .partition import PartitionTask
 from .reader import TopicReader
-from .vitals import log_ends, unanswered
+from .vitals import log_ends
 
 STUCK_S = 120.0
 """A partition with work in hand that got nothing done for this long is stuck."""
@@ -59,22 +59,28 @@ class DetectorReport:
 
     async def ready(self) -> list[str]:
         """Reasons why this worker does not judge everything it should."""
+        reasons, _ = await self._look()
+        return reasons
+
+    async def _look(self) -> tuple[list[str], dict[int, int]]:
         owned = self._owned()
         if owned is None:
-            return ["no partitions have been assigned yet"]
+            return ["no partitions have been assigned yet"], {}
         by_partition = {task.partition: task for task in self._tasks()}
-        reasons = await self.alive() + await unanswered(self._ends.ends(owned) if owned else None)
+        ends, silent = await log_ends(self._ends.ends(owned) if owned else None)
+        reasons = await self.alive() + silent
         for partition in sorted(owned):
             task = by_partition.get(partition)
             if task is None or not task.recovered:
                 reached = task.next if task is not None else 0
                 reasons.append(f"partition {partition} is still being recovered (at offset {reached})")
-        return reasons
+        return reasons, ends
 
     async def collect(self) -> None:
-        """Bring the registry up to date."""
+        """Bring the registry up to date. The broker is asked once, for readiness and for the lag."""
+        reasons, ends = await self._look()
         metrics, owned = self._metrics, self._owned() or frozenset()
-        metrics.set("kvtrail_worker_ready", not await self.ready(), worker=_WORKER)
+        metrics.set("kvtrail_worker_ready", not reasons, worker=_WORKER)
         metrics.set("kvtrail_detector_facts", self._facts.facts)
         metrics.set("kvtrail_detector_ticks_total", self._facts.ticks)
         for gone in (
@@ -83,7 +89,6 @@ class DetectorReport:
             "kvtrail_detector_covered_hits",
         ):  # fmt: skip
             metrics.clear(gone)
-        ends = await log_ends(self._ends.ends(owned)) if owned else {}
         skipped = gaps = duplicates = compared = left_out = 0
         covered: dict[str, int] = {}
         for task in self._tasks():

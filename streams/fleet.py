@@ -106,9 +106,10 @@ class FleetWorker:
         """Whether the group has ever answered."""
         return self._assigned.is_set()
 
-    async def ends(self) -> object:
+    async def ends(self) -> dict[TopicPartition, int]:
         """The offset that the next record of each owned partition will get."""
-        return await self._consumer.end_offsets([*self._consumer.assignment()])
+        found: dict[TopicPartition, int] = await self._consumer.end_offsets([*self._consumer.assignment()])
+        return found
 
     def counts(self) -> dict[str, int]:
         """What was done so far."""

@@ -1,7 +1,7 @@
 """How a fleet worker is: its metrics, whether it lives, whether it finds what there is."""
 
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
 
 from ..schemas.config import Config
 from .fleet_state import FleetState
@@ -17,7 +17,7 @@ class Worker(Member, Protocol):
 
     @property
     def state(self) -> FleetState | None: ...
-    async def ends(self) -> object: ...
+    async def ends(self) -> dict[Any, int]: ...
 
 
 class FleetReport(Vitals):
@@ -27,12 +27,11 @@ class FleetReport(Vitals):
         super().__init__(metrics, worker, name="fleet", instance=config.fleet.instance, stuck_s=STUCK_S)
         self._worker = worker
 
-    def asked(self) -> Awaitable[object] | None:
+    def asked(self) -> Awaitable[dict[Any, int]] | None:
         """How far the observations go, of one who does not stand by."""
         return self._worker.ends() if self._worker.state is not None else None
 
-    async def collect(self) -> None:
-        await super().collect()
+    def tell(self, ends: Mapping[Any, int]) -> None:
         metrics, state = self._metrics, self._worker.state
         for gone in ("kvtrail_fleet_waiting", "kvtrail_fleet_observations_total", "kvtrail_fleet_late_records_total"):
             metrics.clear(gone)

@@ -1,7 +1,7 @@
 """How a notifier is: its metrics, whether it lives, whether everybody can be told."""
 
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Protocol
 
 from aiokafka import TopicPartition
@@ -11,7 +11,7 @@ from ..schemas.topics import FINDINGS
 from .metrics import Registry
 from .notifier_courier import Courier
 from .notifier_state import State
-from .vitals import Member, Vitals, log_ends
+from .vitals import Member, Vitals
 
 STUCK_S = 150.0
 """The loop has not come round for this long: longer than the longest request to the broker may take."""
@@ -36,7 +36,7 @@ class NotifierReport(Vitals):
         super().__init__(metrics, worker, name=_WORKER, instance=config.notify.instance, stuck_s=STUCK_S)
         self._worker = worker
 
-    def asked(self) -> Awaitable[object] | None:
+    def asked(self) -> Awaitable[dict[TopicPartition, int]] | None:
         """How far the findings go, of one who does not stand by."""
         return self._worker.ends() if self._worker.state is not None else None
 
@@ -44,8 +44,7 @@ class NotifierReport(Vitals):
         """Who cannot be told now."""
         return [f"target {one.target.name}: {one.problem}" for one in self._worker.couriers if one.problem]
 
-    async def collect(self) -> None:
-        await super().collect()
+    def tell(self, ends: Mapping[TopicPartition, int]) -> None:
         metrics, worker, state = self._metrics, self._worker, self._worker.state
         for gone in (
             "kvtrail_lag_records", "kvtrail_notify_waiting", "kvtrail_heartbeat_age_seconds",
@@ -66,7 +65,7 @@ class NotifierReport(Vitals):
             )  # fmt: skip
         for partition, seen_us in state.watch.last.items():
             metrics.set("kvtrail_heartbeat_age_seconds", max(now_us - seen_us, 0) / 1e6, partition=partition)
-        for tp, end in (await log_ends(worker.ends())).items():
+        for tp, end in ends.items():
             reached = state.offsets.get(tp.partition, 0)
             where: dict[str, Any] = {"worker": _WORKER, "topic": FINDINGS, "partition": tp.partition}
             metrics.set("kvtrail_lag_records", max(0, end - reached), **where)

@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 
 from ..schemas.config import Config
 from .metrics import Registry
-from .vitals import Member, Vitals, log_ends
+from .vitals import Member, Vitals
 
 STUCK_S = 120.0
 """Its loop has not come round for this long. A broker that is away is no reason: what it refuses is sent again."""
@@ -51,7 +51,7 @@ class ResolverReport(Vitals):
         super().__init__(metrics, worker, name=_WORKER, instance=config.resolver.instance, stuck_s=STUCK_S)
         self._worker = worker
 
-    def asked(self) -> Awaitable[object] | None:
+    def asked(self) -> Awaitable[dict[TopicPartition, int]] | None:
         """How far its partitions go."""
         return self._worker.ends([*self._worker.places]) if self._worker.places else None
 
@@ -63,22 +63,21 @@ class ResolverReport(Vitals):
             if tp not in self._worker.places
         ]
 
-    async def collect(self) -> None:
-        await super().collect()
+    def tell(self, ends: Mapping[TopicPartition, int]) -> None:
         metrics, counts = self._metrics, self._worker.counts()
         metrics.set("kvtrail_resolver_joined_total", counts["joined"])
         metrics.set("kvtrail_resolver_expired_total", counts["expired"])
         metrics.set("kvtrail_resolver_contradictions_total", counts["torn"])
         metrics.clear("kvtrail_lag_records")
         metrics.clear("kvtrail_resolver_waiting")
-        places = dict(self._worker.places)
+        places = self._worker.places
         for tp, place in places.items():
             metrics.set("kvtrail_records_total", place.records, **_where(tp))
             metrics.set("kvtrail_refused_total", place.refused, **_where(tp))
             metrics.set("kvtrail_resolver_waiting", place.window.kept, partition=tp.partition)
-        ends = await log_ends(self._worker.ends([*places])) if places else {}
         for tp, end in ends.items():
-            metrics.set("kvtrail_lag_records", max(0, end - places[tp].position), **_where(tp))
+            if tp in places:
+                metrics.set("kvtrail_lag_records", max(0, end - places[tp].position), **_where(tp))
 
 
 def _where(tp: TopicPartition) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..schemas.config import Config
 from .batches import Batch, Cut
 from .metrics import Registry
-from .vitals import Member, Vitals, log_ends
+from .vitals import Member, Vitals
 from .writer import Writer
 
 STUCK_S = 150.0
@@ -65,7 +65,7 @@ class SinkReport(Vitals):
         """A store that is away is tried again for ever: each try counts."""
         return max(self._worker.moved_at, self._worker.writer.tried_at)
 
-    def asked(self) -> Awaitable[object] | None:
+    def asked(self) -> Awaitable[dict[TopicPartition, int]] | None:
         """How far its partitions go."""
         return self._worker.ends([*self._worker.partitions]) if self._worker.partitions else None
 
@@ -79,8 +79,7 @@ class SinkReport(Vitals):
         problem = await self._worker.writer.problem()
         return [*late, problem] if problem else late
 
-    async def collect(self) -> None:
-        await super().collect()
+    def tell(self, ends: Mapping[TopicPartition, int]) -> None:
         metrics, worker = self._metrics, self._worker
         counts = worker.writer.counts()
         metrics.set("kvtrail_sink_rows_total", counts["rows"])
@@ -97,7 +96,6 @@ class SinkReport(Vitals):
             if place.newest_event_us and tp in worker.partitions:
                 age_s = time.time() - place.newest_event_us / 1e6
                 metrics.set("kvtrail_event_age_seconds", age_s, **_where(tp))
-        ends = await log_ends(worker.ends([*worker.partitions])) if worker.partitions else {}
         for tp, end in ends.items():
             held = worker.partitions.get(tp)
             if held is not None:

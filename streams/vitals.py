@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from aiokafka.errors import KafkaError
 
 from .. import __version__
 from .metrics import Registry
 
-_LAG_S = 3.0
 _ANSWER_S = 2.0
 _Tp = TypeVar("_Tp")
 
@@ -42,12 +41,17 @@ class Vitals:
 
     async def ready(self) -> list[str]:
         """Reasons why this worker does not do everything it should. Standing by is being ready."""
-        if not self._member.was_assigned:
-            return ["no partitions have been assigned yet"]
-        return await self.alive() + await unanswered(self.asked()) + await self.problems()
+        reasons, _ = await self._look()
+        return reasons
 
-    def asked(self) -> Awaitable[object] | None:
-        """A question to the broker that one who works could answer; None for a worker that has nothing to ask."""
+    async def _look(self) -> tuple[list[str], dict[Any, int]]:
+        if not self._member.was_assigned:
+            return ["no partitions have been assigned yet"], {}
+        ends, silent = await log_ends(self.asked())
+        return await self.alive() + silent + await self.problems(), ends
+
+    def asked(self) -> Awaitable[dict[Any, int]] | None:
+        """How far the log goes that this worker reads; None for a worker that has nothing to ask."""
         return None
 
     async def problems(self) -> list[str]:
@@ -55,26 +59,23 @@ class Vitals:
         return []
 
     async def collect(self) -> None:
-        """Bring the registry up to date."""
-        self._metrics.set("kvtrail_worker_ready", not await self.ready(), worker=self._name)
+        """Bring the registry up to date. The broker is asked once, for both."""
+        reasons, ends = await self._look()
+        self._metrics.set("kvtrail_worker_ready", not reasons, worker=self._name)
+        self.tell(ends)
+
+    def tell(self, ends: Mapping[Any, int]) -> None:
+        """Note what there is to say; `ends` is how far the log goes, as far as the broker says."""
 
 
-async def unanswered(asked: Awaitable[object] | None) -> list[str]:
-    """A reason where a broker does not answer: nothing is taken from it then, however well everything else is."""
+async def log_ends(asked: Awaitable[dict[_Tp, int]] | None) -> tuple[dict[_Tp, int], list[str]]:
+    """What the broker says, and a reason where it does not answer: nothing is taken from it then, however well
+    everything else is. Nothing where it does not say: no sample is better than a wrong one."""
     if asked is None:
-        return []
+        return {}, []
     try:
-        await asyncio.wait_for(asked, _ANSWER_S)
+        return await asyncio.wait_for(asked, _ANSWER_S), []
     except (KafkaError, TimeoutError):
-        return ["the broker does not answer"]
+        return {}, ["the broker does not answer"]
     except ValueError:
-        return []  # of partitions that are just being moved
-    return []
-
-
-async def log_ends(asked: Awaitable[dict[_Tp, int]]) -> dict[_Tp, int]:
-    """Nothing where the broker does not say: no sample is better than a wrong one."""
-    try:
-        return await asyncio.wait_for(asked, _LAG_S)
-    except (KafkaError, TimeoutError, ValueError):
-        return {}
+        return {}, []  # of partitions that are just being moved

@@ -108,3 +108,40 @@ def test_a_sink_is_ready_when_it_holds_what_it_owns_and_the_store_answers() -> N
         assert reason.startswith("nothing has moved for")
 
     asyncio.run(run())
+
+
+def test_a_scrape_asks_the_broker_once() -> None:
+    async def run() -> None:
+        asked: list[object] = []
+
+        async def ends(partitions: Any) -> dict[Any, int]:
+            asked.append(partitions)
+            return dict.fromkeys(partitions, 10)
+
+        metrics = Registry()
+        facts = cast(FactFeed, SimpleNamespace(facts=1, ticks=2))
+        detector = DetectorReport(Config(), metrics, facts, tasks=lambda: [_task(0)], owned=lambda: {0})
+        vars(detector)["_ends"] = SimpleNamespace(ends=ends)
+        await detector.collect()
+        assert asked == [{0}]
+        assert 'kvtrail_worker_ready{worker="detector"} 1' in metrics.render()
+        assert 'kvtrail_lag_records{worker="detector",topic="kvtrail.lifecycle",partition="0"} 9' in metrics.render()
+
+        async def well() -> str:
+            return ""
+
+        tp = TopicPartition(LIFECYCLE, 2)
+        counts = dict.fromkeys(("rows", "batches", "dead_letters", "retries", "dropped"), 0)
+        writer = SimpleNamespace(tried_at=time.monotonic(), problem=well, counts=lambda: counts, away_s=0.0)
+        held = SimpleNamespace(cut=SimpleNamespace(position=7))
+        worker = SimpleNamespace(
+            writer=writer, places={}, partitions={tp: held}, moved_at=time.monotonic(), was_assigned=True,
+            owned=lambda: {tp}, ends=ends,
+        )  # fmt: skip
+        asked.clear()
+        await SinkReport(Config(), metrics, cast(Worker, worker)).collect()
+        assert asked == [[tp]]
+        assert 'kvtrail_worker_ready{worker="sink"} 1' in metrics.render()
+        assert 'kvtrail_lag_records{worker="sink",topic="kvtrail.lifecycle",partition="2"} 3' in metrics.render()
+
+    asyncio.run(run())
