@@ -19,6 +19,7 @@ from .ledger.home import Held, Home, scope_of
 from .ledger.lanes import POSITION_SHIFT, SEQ_BITS, Lane
 from .ledger.rows import FINISHED, NOTHING_RARE, Row, pack_key
 from .orders import before_bump
+from .ordinary import as_stored, ordinary
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -44,16 +45,21 @@ class Express:
         self.barriers, self.tables = home.barriers, home.addresses.tables
         self.node, self.own, self.skew_us = lane.node, lane.node == home.owner, judge.context.skew_us
 
-    def applies(self, batch: Batch) -> bool:
-        """Whether the batch continues the newest incarnation of its lane. A gap before it is kept in mind, a gap that
-        is to be given up is not for here."""
-        runs, home, events = self.lane.runs, self.home, batch.events
+    def begins(self, batch: Batch) -> bool:
+        """Whether the batch opens its lane, or a gap in it: its first event is not for here, the others may be."""
+        runs = self.lane.runs
+        return not batch.rejects and (not runs or batch.events[0].seq > runs[-1][1] + 1)
+
+    def applies(self, batch: Batch, events: list[Event]) -> bool:
+        """Whether these, the last of the batch, continue the newest incarnation of its lane. A gap before them is kept
+        in mind, a gap that is to be given up is not for here."""
+        runs, home, first = self.lane.runs, self.home, (batch.last or 0) - len(events) + 1
         if not (
             runs
-            and batch.first == runs[-1][1] + 1
+            and events
+            and first == events[0].seq == runs[-1][1] + 1
             and self.lane.next is None
             and not batch.rejects
-            and len(events) == (batch.last or 0) - batch.first + 1
         ):
             return False
         if not home.gapped or self.lane.whole:
@@ -110,11 +116,11 @@ class Express:
             or row.end is not None
             or (row.order <= self.barriers.last and self._covered(row))
             or (row.time_us <= self.facts.ordered_until_us and self._ordered(row, event))
-            or not _as_stored(row, hit)
+            or not as_stored(row, hit)
         ):
             return False
         if (row.rare is not NOTHING_RARE or event.place or event.span or event.entry_version or event.part) and (
-            not self._ordinary(event, hit, row)
+            not ordinary(self.home, event, hit, row)
         ):
             return False
         variant: Variant = who.mask if row.owns(who) else own_verdicts(row, who)
@@ -187,30 +193,6 @@ class Express:
                 return True
         return False
 
-    def _ordinary(self, event: Event, hit: Hit, row: Row) -> bool:
-        """What is rare about the row or the hit is as it should be."""
-        rare = row.rare
-        if (
-            (event.part and event.request_id)
-            or not rare.readable
-            or rare.unfinished
-            or event.span != rare.span
-            or event.entry_version != rare.version
-        ):
-            return False
-        if rare.max_age_us >= 0:
-            age_us = round(hit.age_s * 1e6) if hit.age_s is not None else 0
-            if max(event.time_us - row.time_us, age_us) > rare.max_age_us:
-                return False
-        if event.place and (
-            event.place != rare.place or (event.generation is not None and event.generation != rare.generation)
-        ):
-            return False
-        if not rare.place:
-            return True
-        owners = self.home.places.owners.get((row.scope, rare.place))
-        return owners is not None and owners[-1] is row
-
     def create(self, event: Event, create: Create, at: Address, found: Row | list[Row] | None) -> bool:
         home, judge = self.home, self.judge
         if (
@@ -251,16 +233,17 @@ class Express:
 
     def expire(self, event: Event, expire: Expire, at: Address, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and self._judged_again(at)):
+        if found is None or self._told_late(event) or (home.held and self._disputed(at)):
             return False
         mark = new_mark(event, self.order(event), self.lane, expire.reason)
-        home.addresses.mark(*at, mark, late=False, keep=bool(home.gapped))
+        if not home.addresses.ends_the_latest(*at, found, mark):
+            home.addresses.mark(*at, mark, late=False, keep=bool(home.gapped))
         home.addresses.forget(event.time_us - self.judge.context.horizon_us)
         return True
 
     def commit(self, event: Event, commit: Commit, at: Address, found: Row | list[Row] | None) -> bool:
         home = self.home
-        if found is None or self._told_late(event) or (home.held and self._judged_again(at)):
+        if found is None or self._told_late(event) or (home.held and self._disputed(at)):
             return False
         mark = new_mark(event, self.order(event), self.lane, COMMIT)
         mark.bytes = -1 if commit.bytes is None else commit.bytes
@@ -273,23 +256,17 @@ class Express:
         return True
 
     def _judged_again(self, at: Address) -> bool:
-        """Whether something judged before at the address waits for whatever comes there next."""
+        """Whether something judged before at the address waits for whatever is created there next."""
         held = self.home.held.get(at)
         return held is not None and any(one.unmatched or one.disputed for one in held)
+
+    def _disputed(self, at: Address) -> bool:
+        """Whether a finding at the address waits for the word of another node, which its end or commit may be."""
+        if self.own and len(self.home.nodes) == 1:
+            return False  # an owner's word is against nobody's
+        return any(one.disputed for one in self.home.held.get(at, ()))
 
     def _told_late(self, event: Event) -> bool:
         """Hits of other nodes may have been seen that were made after this."""
         home = self.home
         return self.judge.stream.newest_us > event.time_us + self.skew_us and bool(home.recent or home.held)
-
-
-def _as_stored(row: Row, hit: Hit) -> bool:
-    """Nothing that was read or reported contradicts what was stored."""
-    reported = hit.reported_tokens
-    return (
-        hit.outcome == "ok"
-        and (reported is None or (reported > 0 and reported >= hit.reused_tokens))
-        and (hit.tokens_read is None or hit.tokens_read == row.tokens)
-        and (hit.bytes_read is None or hit.bytes_read == row.bytes_as_stored)
-        and (hit.payload_digest is None or hit.payload_digest == row.payload_as_stored)
-    )

@@ -32,6 +32,13 @@ from .verdicts import Context
 _NUMBERS_KEPT = 4096
 
 
+class _Numbers(dict[int, int]):
+    def __missing__(self, number: int) -> int:
+        if len(self) < _NUMBERS_KEPT:
+            self[number] = number
+        return number
+
+
 class Judge:
     """Folds one partition's records into a ledger and judges them. Pure: no clock, no randomness, no I/O.
 
@@ -57,7 +64,8 @@ class Judge:
         self.next_lane = 0
         self.position = 0
         self.counts: dict[str, int] = {}
-        self._numbers: dict[int, int] = {}
+        self.small = _Numbers().__getitem__
+        """The same number, one object for each of the common ones: sizes repeat over a million rows."""
         self._express: dict[int, Express] = {}
         self.revisions = Revisions()
         self.findings = Findings(deployment, self.identities)
@@ -93,11 +101,15 @@ class Judge:
         express = self._express.get(lane.index)
         if express is None:
             express = self._express[lane.index] = Express(self, home, lane)
-        if express.applies(batch):
-            express.run(batch.events, append_us)
+        events = batch.events
+        if events and express.begins(batch):
+            self.take(home, lane, events[0], append_us)
+            events = events[1:]
+        if express.applies(batch, events):
+            express.run(events, append_us)
         else:
             refused = sorted(reject.seq for reject in batch.rejects if reject.seq is not None)
-            for event in batch.events:
+            for event in events:
                 while refused and refused[0] < event.seq:
                     self._refused(home, lane, refused.pop(0))
                 self.take(home, lane, event, append_us)
@@ -145,15 +157,6 @@ class Judge:
         """Nothing refers to this lane, and nothing more is expected of it."""
         for table in (self.lanes, self._express, self.stream.stated):
             table.pop(lane.index, None)
-
-    def small(self, number: int) -> int:
-        """The same number, one object for each of the common ones: sizes repeat over a million rows."""
-        known = self._numbers.get(number)
-        if known is None:
-            if len(self._numbers) >= _NUMBERS_KEPT:
-                return number
-            self._numbers[number] = known = number
-        return known
 
     def take(self, home: Home, lane: Lane, event: Event, append_us: int) -> None:
         """One event, by the full path."""

@@ -106,9 +106,9 @@ class Addresses:
 
     def mark(self, scope: Scope, key: Digest, mark: Mark, *, late: bool, keep: bool) -> None:
         """A commit or an end reached an address."""
-        if not late and self._ends_the_only_one(scope, key, mark):
-            return
         rows = self.rows(scope, key)
+        if not late and rows and self.ends_the_latest(scope, key, rows if len(rows) > 1 else rows[0], mark):
+            return
         if late:
             self._fold(scope, key, rows, [mark])
         elif not self._apply(scope, key, rows, mark) and keep:
@@ -118,11 +118,10 @@ class Addresses:
         if not keep:
             self.orphans.pop((scope, key), None)
 
-    def _ends_the_only_one(self, scope: Scope, key: Digest, mark: Mark) -> bool:
-        """The common case of `mark`: it can mean none but the latest instance, and ends that."""
-        table = self.tables.get(scope)
-        found = table.get(key) if table is not None else None
-        if found is None or self.orphans or self.doubts or mark.reason == COMMIT:
+    def ends_the_latest(self, scope: Scope, key: Digest, found: Row | list[Row], mark: Mark) -> bool:
+        """The common case of `mark`, for one that is not late: it can mean none but the latest of the instances that
+        are `found` at its address, and ends that."""
+        if self.orphans or self.doubts or mark.reason == COMMIT:
             return False
         row = found if isinstance(found, Row) else found[-1]
         if (
@@ -132,7 +131,7 @@ class Addresses:
             or (mark.place and mark.place != row.rare.place)
             or (mark.generation >= 0 and mark.generation != row.rare.generation)
             or (mark.version and mark.version != row.rare.version)
-            or precedes(mark, row, self._skew_us)
+            or (mark.order < row.order if mark.lane is row.lane else precedes(mark, row, self._skew_us))
             or (isinstance(found, list) and (self._before(found, row, mark) or not all(map(_ended, found[:-1]))))
         ):
             return False

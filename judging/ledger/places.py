@@ -22,7 +22,10 @@ class Places:
         if owners is None:
             self.owners[place] = [row]
             return
-        insort(owners, row, key=attrgetter("order"))
+        if owners[-1].order < row.order:
+            owners.append(row)
+        else:
+            insort(owners, row, key=attrgetter("order"))
         if not keep and len(owners) > OWNERS_KEPT:
             del owners[:-OWNERS_KEPT]
 

@@ -21,5 +21,5 @@ def state(batches: list[Batch]) -> bytes:
 def test_the_short_way_to_end_an_instance_agrees_with_the_long_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     histories = [odd_history(one) for one in range(seed, seed + 20)]
     short = [state(batches) for batches in histories]
-    monkeypatch.setattr(Addresses, "_ends_the_only_one", lambda *_: False)
+    monkeypatch.setattr(Addresses, "ends_the_latest", lambda *_: False)
     assert [state(batches) for batches in histories] == short

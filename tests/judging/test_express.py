@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kvtrail.judging.express import Express
 from kvtrail.judging.factbook import FactBook
 from kvtrail.judging.judge import Judge
+from kvtrail.judging.ledger.home import Home
+from kvtrail.judging.ledger.lanes import Lane
 from kvtrail.judging.observations import Observation
 from kvtrail.schemas.config import JudgingConfig
 from kvtrail.schemas.envelope import Batch, EnvelopeDecoder, EnvelopeEncoder
@@ -178,6 +180,24 @@ def test_the_fast_path_is_taken() -> None:
     judge = Judge(JudgingConfig(), "d", FactBook())
     judge.batch(found[0], 0)
     home, lane = judge.open(found[1])
-    assert Express(judge, home, lane).applies(found[1])
-    broken = msgspec.structs.replace(found[1], first=(found[1].first or 0) + 1)
-    assert not Express(judge, home, lane).applies(broken)
+    express, events = Express(judge, home, lane), found[1].events
+    assert express.applies(found[1], events) and not express.begins(found[1])
+    assert not express.applies(found[1], events[1:])
+    later = msgspec.structs.replace(found[1], first=events[1].seq, events=events[1:])
+    assert express.begins(later) and not express.applies(later, later.events)
+
+
+def test_what_follows_the_first_event_of_a_gap_is_ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = batches(history([("create", f"K{n}", "acme", {}) for n in range(60)]), 20)
+    judge = Judge(JudgingConfig(), "d", FactBook())
+    taken: list[int] = []
+    take = judge.take
+
+    def noted(home: Home, lane: Lane, event: Event, append_us: int) -> None:
+        taken.append(event.seq)
+        take(home, lane, event, append_us)
+
+    monkeypatch.setattr(judge, "take", noted)
+    for batch in (found[0], found[2]):
+        judge.batch(batch, 0)
+    assert taken == [1, 41]
