@@ -60,11 +60,11 @@ class Sweep:
             head = read_head(path)
             if head is not None and (head.node, head.incarnation) in self._served:
                 return
+            if head is not None and head.doubt:
+                log.warning("%s: %s", head.node, head.doubt)
             if head is not None and head.same_boot:
                 for tail in tails(head, (end for end in read_ends(path) if not end.is_settled)):
                     await self._declare(tail.home, Packed(tail.record, tail.first, tail.last))
-            elif head is not None:
-                log.warning("the host went down under %s: what it had not sent is unknown", head.node)
             shutil.rmtree(path.parent, ignore_errors=True)
         finally:
             os.close(lock)

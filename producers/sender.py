@@ -222,10 +222,9 @@ class Sender(Staging[Lane]):
 
     def _tell_unknown_ends(self) -> None:
         for head in self._spooled.spool.unknown if self._spooled is not None else ():
-            detail = f"the host of incarnation {head.incarnation} went down: what it had not sent is unknown"
             lane = self._lane(self._own)
             self._announce(time.time_ns())
-            self._add(lane, heartbeat(time.time_ns(), lane.home, detail, "inconclusive"))
+            self._add(lane, heartbeat(time.time_ns(), lane.home, head.doubt, "inconclusive"))
         self._dispatch()
 
     async def _drain(self) -> None:

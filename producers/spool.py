@@ -111,7 +111,7 @@ class Spool:
         self.lost = 0
         """Events that were on disk and could not be read, or that the broker would not take."""
         self.unknown: list[Head] = []
-        """Earlier incarnations whose host went down: nobody can tell how much they had not sent."""
+        """Earlier incarnations of which nobody can tell all that they had not sent."""
         self.trouble = ""
         """Why the last record could not be kept, or empty: `spool_full`, `disk_full`, `disk_error`."""
         self.declared = 0
@@ -171,7 +171,7 @@ class Spool:
         except OSError:
             folder.release()
             raise
-        if head is not None and not head.same_boot:
+        if head is not None and head.doubt:
             self.unknown.append(head)
         for home in homes:
             self._count(home, 1)

@@ -5,7 +5,7 @@ counted in a page that belongs to the kernel before it goes anywhere, in a slot 
 process of the node reads from it where each lane should have ended. Standard library only.
 
 The file: slots of eight bytes, then lines of JSON that say what each slot counts. A slot is only used after its line
-has been written. Who holds the file's lock is alive.
+has been written; the last counts the events whose lanes could not be named. Who holds the file's lock is alive.
 """
 
 import fcntl
@@ -73,17 +73,26 @@ class Tally:
             os.close(self._descriptor)
             making.unlink(missing_ok=True)
             raise
-        self.overflowed = False
-        """More lanes or threads than slots, or no room on the disk to name one: some events were not counted."""
+        self._uncounted: dict[str, int] = {}
+        """Of lanes that could not be named. The last slot holds their sum, for whoever reads the file."""
         self._retry_at = 0.0
         self._slots: dict[tuple[int, str], int] = {}
         self._lanes: dict[str, Marks] = {}
         self._used = 0
         self._lock = threading.RLock()
 
+    @property
+    def overflowed(self) -> bool:
+        """More lanes or threads than slots, or no room on the disk to name one: some events are not counted yet."""
+        return bool(self._uncounted)
+
     def slot(self, home: str) -> int | None:
         """The calling thread's slot for a lane; None where there is none left."""
-        return self._slot_of(threading.get_ident(), home)
+        at = self._slot_of(threading.get_ident(), home)
+        if at is not None and self._uncounted:
+            with self._lock:
+                self._make_up()
+        return at
 
     def count(self, home: str) -> None:
         """One number more for a lane."""
@@ -100,7 +109,7 @@ class Tally:
         with self._lock:
             found = self._lanes.get(home)
             if found is None:
-                at = self._allot({"home": home, "marks": 0}, 3, SLOTS)
+                at = self._allot({"home": home, "marks": 0}, 3, SLOTS - 1)
                 view = self.view if at is not None else memoryview(bytearray(24)).cast("Q")
                 found = self._lanes[home] = Marks(view, at or 0)
             return found
@@ -120,11 +129,18 @@ class Tally:
         """When slots run out, the threads without one share another of the lane's, under a lock. Never a thread's own:
         that one counts without, and one of the two could be lost."""
         with self._lock:
+            self.view[SLOTS - 1] += 1  # first: a kill in between must not leave a count that seems whole
+            self._uncounted[home] = self._uncounted.pop(home, 0) + 1
+            self._make_up()
+
+    def _make_up(self) -> None:
+        """Count what was not counted, as far as its lanes can be named by now; the newest first."""
+        for home in reversed([*self._uncounted]):
             at = self._slot_of(_SHARED, home)
             if at is None:
-                self.overflowed = True
-            else:
-                self.view[at] += 1
+                break
+            self.view[at] += self._uncounted.pop(home, 0)
+        self.view[SLOTS - 1] = sum(self._uncounted.values())
 
     def _slot_of(self, thread: int, home: str) -> int | None:
         at = self._slots.get((thread, home))
@@ -133,7 +149,7 @@ class Tally:
         with self._lock:  # until it is noted, too: others go through what is
             # The last quarter is for new lanes, not for more threads in old ones.
             is_reserved = thread == _SHARED or all(home != other for _, other in self._slots)
-            at = self._allot({"home": home, "count": 0}, 1, SLOTS if is_reserved else SLOTS * 3 // 4)
+            at = self._allot({"home": home, "count": 0}, 1, SLOTS - 1 if is_reserved else SLOTS * 3 // 4)
             if at is not None:
                 self._slots[thread, home] = at
             return at
@@ -179,23 +195,36 @@ class End:
 @dataclass(frozen=True, slots=True)
 class Head:
     """Whose tally it is. `same_boot`: the counts are those of the process's last moment; else the host went down in
-    between, and they may be older."""
+    between, and they may be older. `uncounted`: events whose lanes could not be named."""
 
     node: str
     incarnation: str
     same_boot: bool
+    uncounted: int
+
+    @property
+    def doubt(self) -> str:
+        """Why nobody can tell all that it had not sent; empty where the counts do."""
+        if not self.same_boot:
+            return f"the host of incarnation {self.incarnation} went down: what it had not sent is unknown"
+        if self.uncounted:
+            return f"of incarnation {self.incarnation} {self.uncounted} events were not counted: whether they left is unknown"
+        return ""
 
 
 def read_head(path: Path) -> Head | None:
     """Whose tally a file is; None where it was never finished. Raises `OSError`."""
-    first = next(_lines(path.read_bytes()), None)
+    raw = path.read_bytes()
+    first = next(_lines(raw), None)
     if first is None or "node" not in first:
         return None
-    return Head(str(first["node"]), str(first["incarnation"]), first.get("boot") == _boot())
+    uncounted = memoryview(raw[:_BYTES]).cast("Q")[SLOTS - 1]
+    return Head(str(first["node"]), str(first["incarnation"]), first.get("boot") == _boot(), uncounted)
 
 
 def read_ends(path: Path) -> list[End]:
-    """Where each lane of a tally ended. Raises `OSError`."""
+    """Where each lane of a tally ended. Where events were not counted, they may be of any lane: those lanes alone are
+    told that miss something for certain, with an end that no number given out can be behind. Raises `OSError`."""
     raw = path.read_bytes()
     if len(raw) < _BYTES:
         return []
@@ -210,6 +239,8 @@ def read_ends(path: Path) -> list[End]:
             at = int(line["marks"])
             given[home] = given.get(home, 0) - view[at] + view[at + 1]
             safe[home] = view[at + 2]
+    if uncounted := view[SLOTS - 1]:
+        given = {home: last + uncounted for home, last in given.items() if home in safe and safe[home] < last}
     return [End(home, last, safe.get(home, 0)) for home, last in given.items()]
 
 

@@ -344,13 +344,45 @@ def test_many_threads_lose_no_count(tmp_path: Path) -> None:
 
 
 def test_when_slots_run_out_lanes_share_and_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 8)
+    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 9)
     tally = Tally(tmp_path / "tally", "gpu-1", "0001")
-    for _ in range(2):
-        for home in "abcdefghij":
-            tally.count(home)
+    for home in "abcdefgh":
+        tally.count(home)
+        tally.count(home)
     assert {end.home: end.last for end in read_ends(tally.path)} == dict.fromkeys("abcdefgh", 2)
+    assert not tally.overflowed
+    tally.count("i")
     assert tally.overflowed and not tally.is_settled()
+
+
+def test_what_was_not_counted_makes_no_end_that_was_passed_and_blames_no_lane_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane has had 7 events, of which some were not counted: an end at 4 would say number 4 twice."""
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    for home in ("whole", "short", "unmarked"):
+        for _ in range(3):
+            tally.count(home)
+    tally.marks("whole").safe(3)
+    tally.marks("short").safe(2)
+    real = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+        for home in ("short", "whole", "unmarked", "new"):
+            other = threading.Thread(target=tally.count, args=(home,))
+            other.start()
+            other.join()
+    assert {end.home: end.last for end in read_ends(tally.path)} == {"short": 3 + 4}
+    head = read_head(tally.path)
+    assert head is not None and "4 events were not counted" in head.doubt, "nor is it passed over in silence"
+    monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: float("inf"))  # the disk has room again
+    tally.count("another")
+    assert not tally.overflowed
+    assert {end.home: end.last for end in read_ends(tally.path)} == {
+        "short": 4, "whole": 4, "unmarked": 4, "new": 1, "another": 1,
+    }  # fmt: skip
+    head = read_head(tally.path)
+    assert head is not None and not head.doubt
 
 
 class Interrupted:
@@ -372,7 +404,7 @@ class Interrupted:
 def test_threads_without_a_slot_take_nothing_from_those_that_have_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 8)
+    monkeypatch.setattr("kvtrail.producers.tally.SLOTS", 9)
     tally = Tally(tmp_path / "tally", "gpu-1", "0001")
     for home in "abcdef":
         tally.count(home)
@@ -429,7 +461,7 @@ def test_a_line_that_finds_no_room_is_taken_back(tmp_path: Path, monkeypatch: py
     assert tally.overflowed
     monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: float("inf"))  # later
     tally.count("n:gpu-3")
-    assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 1, "n:gpu-3": 1}
+    assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 1, "n:gpu-2": 1, "n:gpu-3": 1}
 
 
 def test_a_tally_torn_anywhere_says_what_it_can(tmp_path: Path) -> None:
