@@ -208,7 +208,7 @@ class Head:
         if not self.same_boot:
             return f"the host of incarnation {self.incarnation} went down: what it had not sent is unknown"
         if self.uncounted:
-            return f"of incarnation {self.incarnation} {self.uncounted} events were not counted: whether they left is unknown"
+            return f"incarnation {self.incarnation} had no room to count {self.uncounted} events: lost ones are unknown"
         return ""
 
 
