@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from .fold import Fold, Frozen
 from .snapshots import Manifest
 
-SHARE = 0.05
+SHARE = 0.025
 """Of the time, at most, a worker's snapshots are being written, unless `REPLAY_S` asks for more."""
 MOST_S = 120.0
 """Between two snapshots, unless `every_s` is longer: writing slowly for a while must not mean none for an hour."""
