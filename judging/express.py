@@ -178,14 +178,14 @@ class Express:
 
     def _ordered(self, row: Row, event: Event) -> bool:
         """Whether an order to the fleet could be about the row."""
-        orders, identities = self.facts.orders, self.judge.identities
+        orders, identities = self.facts.orders_between(row.time_us, event.time_us), self.judge.identities
+        if not orders:
+            return False
         if len(orders) > _ORDERS_TRIED or row.identity < 0:
             return True
         epoch = identities.epoch(row.identity)
         for _, fact in orders:
             body = fact.body
-            if not row.time_us < fact.effective_at_us <= event.time_us:
-                continue
             if isinstance(body, EpochFact) and (epoch is None or not before_bump(epoch, body)):
                 continue
             assert isinstance(body, EpochFact | InvalidationFact)

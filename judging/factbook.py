@@ -44,6 +44,8 @@ class FactBook:
         self._log: list[tuple[int, int, Fact]] = []
         self.orders: list[tuple[int, Fact]] = []
         """Epoch bumps and fleet-wide invalidations: (append time, fact), in arrival order."""
+        self._effects: list[tuple[int, int]] = []
+        """When each of them takes effect, and which it is, in that order."""
         self.ordered_until_us = -1
         """The latest time at which one of them takes effect."""
         self.keep_to_themselves: set[str] = set()
@@ -73,6 +75,7 @@ class FactBook:
         if isinstance(body, CorpusFact):
             self._corpora.setdefault(body.corpus_digest, body.corpus_id)
         if isinstance(body, EpochFact | InvalidationFact):
+            insort(self._effects, (fact.effective_at_us, len(self.orders)))
             self.orders.append((append_us, fact))
             self.ordered_until_us = max(self.ordered_until_us, fact.effective_at_us)
         return True
@@ -96,6 +99,11 @@ class FactBook:
         """A tenant's policy with the id of the fact that declares it."""
         fact = self.current(PolicyFact, tenant_id, append_us, time_us)
         return (fact.body, fact.id) if fact is not None and isinstance(fact.body, PolicyFact) else None
+
+    def orders_between(self, after_us: int, until_us: int) -> list[tuple[int, Fact]]:
+        """The orders that take effect after `after_us` and not after `until_us`, in arrival order."""
+        first, end = (bisect_right(self._effects, (at_us, len(self.orders))) for at_us in (after_us, until_us))
+        return [self.orders[number] for number in sorted(number for _, number in self._effects[first:end])]
 
     def partitioned(self, store: str, append_us: int, time_us: int) -> bool:
         """Whether the store is declared to keep isolation domains apart by address."""

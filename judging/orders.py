@@ -4,6 +4,8 @@ What an order's `where` names agrees with a row dimension by dimension; a corpus
 digest that a corpus fact has told of it.
 """
 
+from functools import lru_cache
+
 from ..schemas.epochs import CORPUS_ID, earlier
 from ..schemas.facts import EpochFact, Fact
 from .factbook import FactBook
@@ -27,9 +29,12 @@ def about(
     )
 
 
+_earlier = lru_cache(maxsize=4096)(earlier)
+
+
 def before_bump(epoch: str, bump: EpochFact) -> bool:
     """Whether what carries `epoch` was made before the bump."""
-    return earlier(epoch, bump.epoch, bump.where)
+    return _earlier(epoch, bump.epoch, tuple(bump.where))
 
 
 def later_bumps(facts: FactBook, fact: Fact, bump: EpochFact, append_us: int) -> frozenset[str]:

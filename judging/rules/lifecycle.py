@@ -98,9 +98,9 @@ def _ordered(case: HitCase) -> Verdict | None:
     row, event, context = case.row, case.event, case.context
     if row is None or row.identity < 0:
         return None
-    for append_us, fact in context.facts.orders:
+    for append_us, fact in context.facts.orders_between(row.time_us, event.time_us):
         body = fact.body
-        if append_us > case.append_us or not row.time_us < fact.effective_at_us <= event.time_us:
+        if append_us > case.append_us:
             continue
         assert isinstance(body, EpochFact | InvalidationFact)
         if not about(body.where, row, case.home.barriers, context.identities, context.facts, case.append_us):

@@ -201,3 +201,25 @@ def test_what_follows_the_first_event_of_a_gap_is_ordinary(monkeypatch: pytest.M
     for batch in (found[0], found[2]):
         judge.batch(batch, 0)
     assert taken == [1, 41]
+
+
+def test_orders_of_another_time_do_not_stand_in_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = batches(history([("create", "K1", "acme", {}), *[("hit", "K1", "acme", {})] * 39]), 20)
+    facts, start_us = FactBook(), found[0].events[0].time_us
+    for n in range(40):
+        facts.add(Fact(id=f"{n}", effective_at_us=start_us - n, body=EpochFact(epoch=f"{n}", where={})), 0)
+    facts.add(Fact(id="later", effective_at_us=start_us + 10**12, body=EpochFact(epoch="99", where={})), 0)
+    beta = EpochFact(epoch="99", where={"tenant_id": "beta"})
+    facts.add(Fact(id="beta", effective_at_us=found[1].events[0].time_us - 1, body=beta), 0)
+    judge = Judge(JudgingConfig(), "d", facts)
+    judge.batch(found[0], 1)
+    monkeypatch.setattr(judge, "take", None)
+    assert judge.batch(found[1], 1) == []
+
+
+def test_orders_between_two_times_come_as_they_arrived() -> None:
+    facts = FactBook()
+    for number, at in enumerate((5, 3, 9, 3, 7)):
+        facts.add(Fact(id=str(number), effective_at_us=at, body=InvalidationFact(op_id="o")), number)
+    between = {span: [fact.id for _, fact in facts.orders_between(*span)] for span in ((3, 7), (2, 3), (7, 3), (0, 99))}
+    assert between == {(3, 7): ["0", "4"], (2, 3): ["1", "3"], (7, 3): [], (0, 99): ["0", "1", "2", "3", "4"]}
