@@ -214,9 +214,8 @@ class DetectorConfig(Section):
 class SinkConfig(Section):
     """The ClickHouse writer. A batch closes at `batch_rows` or after `batch_wait_s`; one of events after
     `events_wait_s`, five times as long unless it is set: findings should come at once, and many small inserts of events
-    cost ClickHouse parts. Both become up to five times as long, 5 s at most, where the log holds more or inserts are
-    slow.
-    `metrics_port`, `refused_in_a_row` and `refused_share`: as the detector's."""
+    cost ClickHouse parts. Both become up to five times as long, 5 s at most, where the log holds more or the store has
+    other batches in hand. `metrics_port`, `refused_in_a_row` and `refused_share`: as the detector's."""
 
     instance: str = Field("sink-0", pattern=r"^[A-Za-z0-9._-]+$")
     batch_rows: int = Field(10_000, ge=1, le=500_000)

@@ -17,9 +17,9 @@ from .pending import encode_pending
 from .records import Record
 from .refusals import RefusalLimit
 
-BEHIND, STORING, WAIT_MOST_S = 5, 4, 5.0
-"""A batch that is not full waits `BEHIND` times as long where the log holds more, and up to that where the one before
-took long to store: `STORING` times what it took. Neither makes it wait beyond `WAIT_MOST_S`."""
+BEHIND, BEHIND_MOST_S = 5, 5.0
+"""Where the log holds more, or the store has other batches in hand, a batch that is not full waits so many times as
+long, but not beyond this by that."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -69,8 +69,8 @@ class Cut:
         self.behind = False
         """Whether the log holds more than was added: full batches are worth waiting for then, a part of ClickHouse's
         costs much the same however few rows it has."""
-        self.took_s = 0.0
-        """How long the last batch took to store: what a busy store is given in small pieces keeps it busy."""
+        self.busy = False
+        """Whether the store has other batches of ours in hand: small pieces beside them would keep it so."""
         self._decode_limit = limits[0] if limits is not None else None
         self._store_limit = limits[1] if limits is not None else None
 
@@ -110,9 +110,8 @@ class Cut:
         return self.full or (self.pending is None and now - self._times[0] >= self._patience_s())
 
     def _patience_s(self) -> float:
-        longest_s = self._batch_wait_s * BEHIND
-        longer_s = longest_s if self.behind else min(self.took_s * STORING, longest_s)
-        return max(self._batch_wait_s, min(longer_s, WAIT_MOST_S))
+        wait_s = self._batch_wait_s
+        return max(wait_s, min(wait_s * BEHIND, BEHIND_MOST_S)) if self.behind or self.busy else wait_s
 
     def next(self) -> Batch:
         """The pending range exactly, else as many whole records as fill a batch."""

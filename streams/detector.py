@@ -24,6 +24,7 @@ from .credentials import credentials
 from .deadletters import DeadLetterTopic
 from .detector_report import DetectorReport
 from .factfeed import FactFeed
+from .fetching import PromptConsumer
 from .health import HealthServer
 from .membership import FencingWatch, InstanceLock, leave_group, lost_membership, scratch
 from .metrics import Registry
@@ -46,7 +47,7 @@ _log = logging.getLogger("kvtrail.streams.detector")
 def build_app(config: Config) -> faust.App:
     """The Faust app with the settings that the measurements behind docs/decisions/0040 arrived at."""
     session_s = config.detector.session_timeout_s
-    return faust.App(
+    app = faust.App(
         GROUP,
         broker=[f"kafka://{address.strip()}" for address in config.kafka.bootstrap.split(",")],
         broker_credentials=credentials(config.kafka),
@@ -75,6 +76,9 @@ def build_app(config: Config) -> faust.App:
         # Faust makes this directory even without tables; nothing of ours is kept in it.
         datadir=str(scratch(config) / config.detector.instance),
     )
+    transport: Any = app.transport
+    transport.Consumer = PromptConsumer
+    return app
 
 
 class FindingsTopic:

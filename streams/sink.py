@@ -65,6 +65,8 @@ class Sink:
         self._moves = 0
         self._looped_at = time.monotonic()
         self._bulk = asyncio.Semaphore(_BULK)
+        self._in_hand = 0
+        """Batches that the store has."""
         self._assigned = asyncio.Event()
         self._stopping = Stopping()
         self._producer = make_producer(config.kafka, f"kvtrail-{self._instance}-dead-letters")
@@ -219,11 +221,20 @@ class Sink:
         self._consumer.seek(tp, start)
         partition = self.partitions[tp] = StoredPartition(
             tp, cut, self.places.setdefault(tp, Place()), consumer=self._consumer, store=self._store,
-            interrupted=self._interrupted, retry_cap_s=self._config.sink.retry_cap_s,
+            busy=lambda: self._in_hand > 0, interrupted=self._interrupted, retry_cap_s=self._config.sink.retry_cap_s,
         )  # fmt: skip
         self._tasks[tp] = asyncio.create_task(partition.run(), name=f"{tp.topic}/{tp.partition}")
 
     async def _store(self, tp: TopicPartition, batch: Batch) -> None:
+        self._in_hand += 1
+        try:
+            await self._written(tp, batch)
+        finally:
+            self._in_hand -= 1
+            for partition in self.partitions.values():
+                partition.look()
+
+    async def _written(self, tp: TopicPartition, batch: Batch) -> None:
         if tp.topic != LIFECYCLE:
             await self.writer.write(tp, batch)
             return

@@ -34,6 +34,7 @@ class StoredPartition:
         *,
         consumer: AIOKafkaConsumer,
         store: Callable[[TopicPartition, Batch], Awaitable[None]],
+        busy: Callable[[], bool],
         interrupted: Callable[[], bool],
         retry_cap_s: float,
     ) -> None:
@@ -44,6 +45,7 @@ class StoredPartition:
         self._tp = tp
         self._consumer = consumer
         self._store = store
+        self._busy = busy
         self._interrupted = interrupted
         self._retry_cap_s = retry_cap_s
         self._grown = asyncio.Event()
@@ -53,6 +55,10 @@ class StoredPartition:
         """Records as fetched; `behind`: the log holds more. Raises `TooManyRefused`."""
         self.cut.add(records, now)
         self.cut.behind = behind
+        self._grown.set()
+
+    def look(self) -> None:
+        """The store may have become free."""
         self._grown.set()
 
     def close(self) -> None:
@@ -68,7 +74,7 @@ class StoredPartition:
     async def run(self) -> None:
         """Until closed, or until a batch is left to its pending range. Raises what only a person can mend."""
         while not self._closing and not self._interrupted():
-            now = time.monotonic()
+            now, self.cut.busy = time.monotonic(), self._busy()
             if not self.cut.due(now):
                 await self._wait(self.cut.wait_s(now))
             elif not await self._flush():
@@ -83,10 +89,9 @@ class StoredPartition:
             pass
 
     async def _flush(self) -> bool:
-        began = self.since = time.monotonic()
+        self.since = time.monotonic()
         try:
             self.place.note(await self.cut.flush(self._commit, lambda batch: self._store(self._tp, batch)))
-            self.cut.took_s = time.monotonic() - began
         except (Interrupted, CommitFailedError, IllegalStateError) as reason:
             # Somebody else will send exactly this range again, or we will after taking the partition over.
             _log.info(

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from kvtrail.schemas.config import Config, SinkConfig
 from kvtrail.schemas.topics import LIFECYCLE
 from kvtrail.store.rows import Rows
-from kvtrail.streams.batches import BEHIND, STORING, WAIT_MOST_S, Batch, Cut
+from kvtrail.streams.batches import BEHIND, BEHIND_MOST_S, Batch, Cut
 from kvtrail.streams.intake import Item
 from kvtrail.streams.records import Record
 from kvtrail.streams.sink import Sink
@@ -51,7 +51,8 @@ def _held(tp: TopicPartition) -> StoredPartition:
         raise AssertionError
 
     return StoredPartition(
-        tp, _cut(), Place(), consumer=None, store=store, interrupted=lambda: False, retry_cap_s=1.0
+        tp, _cut(), Place(), consumer=None, store=store, busy=lambda: False, interrupted=lambda: False,
+        retry_cap_s=1.0,
     )  # fmt: skip
 
 
@@ -123,22 +124,20 @@ def test_a_log_that_is_behind_gives_whole_batches_and_what_is_left_waits_anew() 
     assert cut.due(2.0 + WAIT_S * BEHIND), "even so they do not wait for ever"
 
 
-def test_a_store_that_is_slow_is_given_more_at_a_time() -> None:
+def test_a_store_that_is_busy_is_given_more_at_a_time() -> None:
     cut = _cut()
     cut.add(_records(0, 1), now=0)
-    cut.took_s = WAIT_S / STORING / 2
-    assert cut.wait_s(0) == WAIT_S, "an insert that is quick makes nothing wait"
-    cut.took_s = WAIT_S
-    assert cut.wait_s(0) == WAIT_S * STORING
-    cut.took_s = 3600.0  # it was away
-    assert cut.wait_s(0) == WAIT_S * BEHIND
+    cut.busy = True
+    assert not cut.due(WAIT_S) and cut.due(WAIT_S * BEHIND), "it is waited for, but not for ever"
+    cut.busy = False
+    assert cut.due(WAIT_S), "it is free: there is nothing to wait for"
 
 
 def test_a_wait_that_is_long_anyway_is_no_longer_behind() -> None:
     cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=1.5)
     cut.behind = True
     cut.add(_records(0, 1), now=0)
-    assert cut.wait_s(0) == WAIT_MOST_S
+    assert cut.wait_s(0) == BEHIND_MOST_S
     cut = Cut(intake=Tens(), position=0, pending=None, batch_rows=BATCH_ROWS, batch_wait_s=7)
     cut.behind = True
     cut.add(_records(0, 1), now=0)
