@@ -15,6 +15,9 @@ from ..schemas.errors import BrokerError
 
 LARGEST_RECORD = 1024 * 1024
 """Bytes; the broker's own default limit. Envelopes are a quarter of it, snapshot blobs half."""
+FETCH_WAIT_MS = 100
+"""How long a broker may keep the fetch of a worker whose partitions have nothing. Meanwhile it gets no other, not even
+for a partition whose last records the worker has just used up."""
 _CLOSE_S = 2.0
 _COMMIT_S = 60.0
 """Longer than the client's requests take."""
@@ -65,6 +68,7 @@ def member(
         heartbeat_interval_ms=3_000,
         max_poll_interval_ms=24 * 3600 * 1000,
         max_partition_fetch_bytes=4 * LARGEST_RECORD,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         **settings,
     )
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from faust.transport.drivers.aiokafka import Consumer
 from faust.types import TP
-from kvtrail.schemas.config import Config
+from kvtrail.schemas.config import Config, KafkaConfig
+from kvtrail.streams.clients import FETCH_WAIT_MS, member
 from kvtrail.streams.detector import build_app
 from kvtrail.streams.fetching import SOON_S, PromptConsumer
 
@@ -46,3 +47,15 @@ def test_the_detector_fetches_with_it() -> None:
     app: Any = build_app(Config())
     assert app.transport.Consumer is PromptConsumer
     assert isinstance(app.consumer, PromptConsumer)
+
+
+def test_a_broker_keeps_a_fetch_for_a_moment_only() -> None:
+    """Busy partitions wait until the fetch of the idle ones is back: Faust said 1.5 s, aiokafka says 0.5 s."""
+
+    async def run() -> None:
+        app: Any = build_app(Config())
+        thread: Any = app.consumer._new_consumer_thread()
+        ours, sinks = thread._create_worker_consumer(app.transport), member(KafkaConfig(), "kvtrail-sink", "sink-0")
+        assert ours._fetch_max_wait_ms == sinks._fetch_max_wait_ms == FETCH_WAIT_MS <= 100
+
+    asyncio.run(run())
