@@ -6,6 +6,9 @@ process of the node reads from it where each lane should have ended. Standard li
 
 The file: slots of eight bytes, then lines of JSON that say what each slot counts. A slot is only used after its line
 has been written; the last counts the events whose lanes could not be named. Who holds the file's lock is alive.
+
+A signal handler may count while its thread does: Python runs it when a function is called or has returned. So nothing
+that others count in is read before such a call and written after it.
 """
 
 import fcntl
@@ -15,6 +18,7 @@ import mmap
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,14 +70,14 @@ class Tally:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Room is taken now: a page that could not be had later would kill the process that touches it.
             os.posix_fallocate(self._descriptor, 0, _BYTES)
-            self._line({"node": node, "incarnation": incarnation, "boot": _boot()})
+            self._line({"node": node, "incarnation": incarnation, "boot": _boot(), "uncounted": SLOTS - 1})
             self.view = _mapped(making)
             making.rename(path)
         except BaseException:
             os.close(self._descriptor)
             making.unlink(missing_ok=True)
             raise
-        self._uncounted: dict[str, int] = {}
+        self._uncounted: defaultdict[str, int] = defaultdict(int)
         """Of lanes that could not be named. The last slot holds their sum, for whoever reads the file."""
         self._retry_at = 0.0
         self._slots: dict[tuple[int, str], int] = {}
@@ -117,6 +121,7 @@ class Tally:
     def is_settled(self) -> bool:
         """Whether every number given out is safe."""
         with self._lock:
+            self._make_up()
             return not self.overflowed and all(end.is_settled for end in read_ends(self.path))
 
     def close(self) -> None:
@@ -130,7 +135,7 @@ class Tally:
         that one counts without, and one of the two could be lost."""
         with self._lock:
             self.view[SLOTS - 1] += 1  # first: a kill in between must not leave a count that seems whole
-            self._uncounted[home] = self._uncounted.pop(home, 0) + 1
+            self._uncounted[home] += 1
             self._make_up()
 
     def _make_up(self) -> None:
@@ -139,8 +144,10 @@ class Tally:
             at = self._slot_of(_SHARED, home)
             if at is None:
                 break
-            self.view[at] += self._uncounted.pop(home, 0)
-        self.view[SLOTS - 1] = sum(self._uncounted.values())
+            count = self._uncounted.pop(home, 0)
+            self.view[at] += count
+        while self.view[SLOTS - 1] != (left := sum(self._uncounted.values())):
+            self.view[SLOTS - 1] = left
 
     def _slot_of(self, thread: int, home: str) -> int | None:
         at = self._slots.get((thread, home))
@@ -148,7 +155,7 @@ class Tally:
             return at
         with self._lock:  # until it is noted, too: others go through what is
             # The last quarter is for new lanes, not for more threads in old ones.
-            is_reserved = thread == _SHARED or all(home != other for _, other in self._slots)
+            is_reserved = thread == _SHARED or all(home != other for _, other in [*self._slots])
             at = self._allot({"home": home, "count": 0}, 1, SLOTS - 1 if is_reserved else SLOTS * 3 // 4)
             if at is not None:
                 self._slots[thread, home] = at
@@ -218,8 +225,7 @@ def read_head(path: Path) -> Head | None:
     first = next(_lines(raw), None)
     if first is None or "node" not in first:
         return None
-    uncounted = memoryview(raw[:_BYTES]).cast("Q")[SLOTS - 1]
-    return Head(str(first["node"]), str(first["incarnation"]), first.get("boot") == _boot(), uncounted)
+    return Head(str(first["node"]), str(first["incarnation"]), first.get("boot") == _boot(), _uncounted(raw, first))
 
 
 def read_ends(path: Path) -> list[End]:
@@ -239,7 +245,7 @@ def read_ends(path: Path) -> list[End]:
             at = int(line["marks"])
             given[home] = given.get(home, 0) - view[at] + view[at + 1]
             safe[home] = view[at + 2]
-    if uncounted := view[SLOTS - 1]:
+    if uncounted := _uncounted(raw, next(_lines(raw), {})):
         given = {home: last + uncounted for home, last in given.items() if home in safe and safe[home] < last}
     return [End(home, last, safe.get(home, 0)) for home, last in given.items()]
 
@@ -284,6 +290,11 @@ def _lines(raw: bytes) -> Iterator[dict[str, str | int]]:
             continue
         if isinstance(line, dict):
             yield line
+
+
+def _uncounted(raw: bytes, first: dict[str, str | int]) -> int:
+    """Earlier versions did not say, and used the last slot as any other."""
+    return memoryview(raw[:_BYTES]).cast("Q")[int(first["uncounted"])] if "uncounted" in first else 0
 
 
 def _boot() -> str:

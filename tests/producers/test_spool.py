@@ -6,8 +6,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -449,6 +450,75 @@ def test_a_signal_handler_counts_in_a_slot_of_its_own(tmp_path: Path, monkeypatc
     for _ in range(3):
         tally.count("n:gpu-1")
     assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 4, "n:gpu-2": 1}
+
+
+@contextmanager
+def interrupted_at(call: int, then: Callable[[], None]) -> Iterator[None]:
+    """Calls `then` once, where Python may run a signal handler: at that many calls of the tally."""
+    left = [call]
+
+    def profile(frame: Any, event: str, _argument: Any) -> None:
+        if event in ("call", "c_return") and frame.f_globals["__name__"] == Tally.__module__:
+            left[0] -= 1
+            if left[0] == 0:
+                then()
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_signal_handler_anywhere_in_a_count_loses_none_and_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the lanes cannot be named for a while: what the last slot says is what is not counted."""
+    real, now = os.write, [0.0]
+    monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: now[0])
+    for call in range(1, 120):
+        tally = Tally(tmp_path / f"tally-{call}", "gpu-1", "0001")
+        counted = dict.fromkeys("abcd", 0)
+
+        def count(*homes: str, tally: Tally = tally, counted: dict[str, int] = counted) -> None:
+            for home in homes:
+                counted[home] += 1
+                tally.count(home)
+
+        def handler(count: Callable[..., None] = count) -> None:
+            count("a", "d")
+
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+            count("a", "b", "a")
+            with interrupted_at(call, handler):
+                count("a", "b")
+        head = read_head(tally.path)
+        assert head is not None and head.uncounted == sum(counted.values()), call
+        now[0] += 10
+        with interrupted_at(call, handler):
+            count("a", "c")
+        count("c")
+        assert {end.home: end.last for end in read_ends(tally.path)} == {home: n for home, n in counted.items() if n}
+        tally.close()
+
+
+def test_the_last_slot_of_an_earlier_version_is_a_lane_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    for _ in range(3):
+        tally.count("first")
+    raw = bytearray(tally.path.read_bytes())
+    head = b', "uncounted": %d' % (SLOTS - 1)
+    assert head in raw
+    raw = raw.replace(head, b"") + b'{"home": "last", "count": %d}\n' % (SLOTS - 1)
+    raw[8 * (SLOTS - 1) : 8 * SLOTS] = (5).to_bytes(8, sys.byteorder)
+    earlier = tmp_path / "earlier"
+    earlier.write_bytes(raw)
+    assert {end.home: end.last for end in read_ends(earlier)} == {"first": 3, "last": 5}
+    known = read_head(earlier)
+    assert known is not None and not known.doubt
 
 
 def test_a_line_that_finds_no_room_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
