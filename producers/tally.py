@@ -134,6 +134,8 @@ class Tally:
         """When slots run out, the threads without one share another of the lane's, under a lock. Never a thread's own:
         that one counts without, and one of the two could be lost."""
         with self._lock:
+            if self._descriptor < 0:
+                return  # whoever has the file now must not take this for an event that it should have been told of
             self.view[SLOTS - 1] += 1  # first: a kill in between must not leave a count that seems whole
             self._uncounted[home] += 1
             self._make_up()

@@ -503,6 +503,17 @@ def test_a_signal_handler_anywhere_in_a_count_loses_none_and_raises_nothing(
         tally.close()
 
 
+def test_what_is_dropped_after_the_close_is_nothing_that_was_not_counted(tmp_path: Path) -> None:
+    """Also in a forked child, whose tally is its parent's: it is closed there and goes on here."""
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    tally.count("a")
+    tally.close()
+    tally.count("b")
+    head = read_head(tally.path)
+    assert head is not None and not head.doubt
+    assert {end.home: end.last for end in read_ends(tally.path)} == {"a": 1}
+
+
 def test_the_last_slot_of_an_earlier_version_is_a_lane_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
