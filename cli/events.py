@@ -83,10 +83,13 @@ def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int,
     """
     wanted = Wanted(types, tenant, key.removesuffix("…"))
     show = _as_json if as_json else _as_line
+    silent = True
 
     def tell(seen: Seen) -> None:
+        nonlocal silent
         line = show(seen)
         if line:
+            silent = False
             click.echo(line)
 
     try:
@@ -99,6 +102,8 @@ def tail(types: tuple[str, ...], tenant: str, key: str, follow: bool, last: int,
             field="kafka.bootstrap",
             remedy="Check the address, and that `kvtrail up` or your broker is running.",
         ) from error
+    if silent and last and not (follow or as_json):
+        click.echo("No event." if wanted == Wanted() else "No event matches.")
 
 
 async def _tail(kafka: KafkaConfig, wanted: Wanted, last: int, follow: bool, tell: Callable[[Seen], None]) -> None:

@@ -99,7 +99,8 @@ def _print(outcome: Outcome) -> None:
                 )
         click.echo()
     click.echo(
-        f"{outcome.records} records judged again: {outcome.same} findings the same, "
+        f"{wording.plural(outcome.records, 'record')} judged again: "
+        f"{wording.plural(outcome.same, 'finding')} the same, "
         + ", ".join(f"{sum(change.kind == kind for change in outcome.changes)} {kind}" for kind in _TITLES)
     )
     for one in outcome.left_out:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kvtrail.cli.backfill import backfill
 from kvtrail.cli.local.handover import to_environ
-from kvtrail.cli.replay import moment, replay
+from kvtrail.cli.replay import _print, moment, replay
 from kvtrail.judging.judge import Judge
 from kvtrail.schemas.config import ClickHouseConfig, Config, KafkaConfig
 from kvtrail.schemas.errors import KvtrailError
@@ -22,7 +22,7 @@ from kvtrail.store.client import connect
 from kvtrail.streams import history, rejudging
 from kvtrail.streams.backfill import LARGEST_LINE
 from kvtrail.streams.history import EvidenceAltered
-from kvtrail.streams.rejudging import compare
+from kvtrail.streams.rejudging import Outcome, compare
 from kvtrail.tests.streams import histories
 from kvtrail.tests.streams.harness import Worker, all_judged, all_stored, config_of, read_topic, undisturbed, until
 
@@ -178,3 +178,8 @@ def test_times_are_read_in_both_ways() -> None:
     assert moment("2026-11-29", "from", 0) == moment("2026-11-29T00:00Z", "from", 0)
     with pytest.raises(KvtrailError, match="is no time"):
         moment("yesterday", "from", 0)
+
+
+def test_one_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(Outcome(changes=(), same=1, records=1, events=1))
+    assert capsys.readouterr().out.startswith("1 record judged again: 1 finding the same, 0 new")

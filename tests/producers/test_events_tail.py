@@ -90,7 +90,8 @@ def test_filters_find_what_is_far_back(history: KafkaConfig) -> None:
     assert len(lines("--tenant", "contoso", "--last", "1")) == 1
     assert len(lines("--key", "9f3c1a9f3c1a9f3c…")) == 2
     assert len(lines("--type", "create", "--type", "node_start")) == 2
-    assert lines("--type", "expire") == []
+    assert lines("--type", "expire") == ["No event matches."]
+    assert lines("--type", "expire", "--json") == []
     assert len(lines()) == 20
     assert lines("--last", "0") == []
 
