@@ -231,8 +231,8 @@ def read_head(path: Path) -> Head | None:
 
 
 def read_ends(path: Path) -> list[End]:
-    """Where each lane of a tally ended. Where events were not counted, they may be of any lane: those lanes alone are
-    told that miss something for certain, with an end that no number given out can be behind. Raises `OSError`."""
+    """Where each lane of a tally ended. Where events were not counted, they may be of any lane: each has an end that no
+    number given out can be behind, and only what is missing for certain is not settled. Raises `OSError`."""
     raw = path.read_bytes()
     if len(raw) < _BYTES:
         return []
@@ -248,7 +248,8 @@ def read_ends(path: Path) -> list[End]:
             given[home] = given.get(home, 0) - view[at] + view[at + 1]
             safe[home] = view[at + 2]
     if uncounted := _uncounted(raw, next(_lines(raw), {})):
-        given = {home: last + uncounted for home, last in given.items() if home in safe and safe[home] < last}
+        safe = {home: safe[home] if safe.get(home, last) < last else last + uncounted for home, last in given.items()}
+        given = {home: last + uncounted for home, last in given.items()}
     return [End(home, last, safe.get(home, 0)) for home, last in given.items()]
 
 

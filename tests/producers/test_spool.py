@@ -325,6 +325,25 @@ def test_a_torn_tail_is_left_out_and_declared(tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+def test_what_is_torn_is_declared_also_where_other_events_were_not_counted(tmp_path: Path) -> None:
+    memory = MemoryTransport(down=True)
+    first = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=10))
+    hits(first, 99)
+    assert first.close()
+    (segment,) = tmp_path.rglob("*.seg")
+    segment.write_bytes(segment.read_bytes()[:-5])
+    (tally,) = tmp_path.rglob("tally")
+    with tally.open("r+b") as file:
+        file.seek(8 * (SLOTS - 1))
+        file.write((3).to_bytes(8, sys.byteorder))
+    memory.down = False
+    with LifecyclePublisher("gpu-1", memory, config(tmp_path)) as second:
+        hits(second, 1, 1000)
+    lane = runs(decode(record for _, record in memory.records))[first.incarnation, "n:gpu-1"]
+    assert lane[-1] == (104, 104), "behind every number that may have been given out"
+    assert left(tmp_path) == []
+
+
 # Tallies.
 
 
@@ -373,7 +392,7 @@ def test_what_was_not_counted_makes_no_end_that_was_passed_and_blames_no_lane_th
             other = threading.Thread(target=tally.count, args=(home,))
             other.start()
             other.join()
-    assert {end.home: end.last for end in read_ends(tally.path)} == {"short": 3 + 4}
+    assert {end.home: end.last for end in read_ends(tally.path) if not end.is_settled} == {"short": 3 + 4}
     head = read_head(tally.path)
     assert head is not None and "no room to count 4 events" in head.doubt, "nor is it passed over in silence"
     monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: float("inf"))  # the disk has room again
