@@ -33,7 +33,11 @@ def restore(judge: "Judge", raw: bytes) -> "Judge":
     except (msgspec.DecodeError, KeyError, TypeError):
         raise SnapshotError("is damaged.", field="snapshot", remedy="Rebuild the state from the log.") from None
     if version != VERSION:
-        raise SnapshotError("is of another version.", field="snapshot.v", remedy="Rebuild the state from the log.")
+        raise SnapshotError(
+            f"is {version!r:.20}, and this build reads {VERSION}.",
+            field="snapshot.v",
+            remedy="Rebuild the state from the log.",
+        )
     try:
         _restore(judge, state)
     except (KeyError, IndexError, TypeError, ValueError, BadInput, msgspec.DecodeError) as error:

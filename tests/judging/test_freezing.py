@@ -113,3 +113,10 @@ def test_what_is_damaged_among_what_may_be_judged_again_is_refused() -> None:
         chunks[0] = msgspec.msgpack.encode(damaged)
         with pytest.raises(SnapshotError):
             Judge.load(msgspec.msgpack.encode(state), JudgingConfig(), "d", judge.facts)
+
+
+def test_a_state_of_another_version_is_refused_and_says_which() -> None:
+    state = msgspec.msgpack.decode(Judge(JudgingConfig(), "d", FactBook()).dump())
+    state["v"] -= 1
+    with pytest.raises(SnapshotError, match=f"is {state['v']}, and this build reads {state['v'] + 1}"):
+        Judge.load(msgspec.msgpack.encode(state), JudgingConfig(), "d", FactBook())
