@@ -81,7 +81,13 @@ def test(target: str) -> None:
     if answer.delivered:
         click.echo(f"{target}: taken ({answer.code})")
         return
-    click.echo(f"{target}: not taken: {answer.code or 'no answer'} {wording.clean(answer.detail)}".rstrip(), err=True)
+    detail = wording.clean(answer.detail)
+    if answer.code:
+        said = f"{answer.code} {detail}".rstrip()
+    else:
+        said = detail if detail.startswith("no answer") else f"no answer ({detail})"
+        said += ". Can its address be reached from here?"
+    click.echo(f"{target}: not taken: {said}", err=True)
     sys.exit(1)
 
 

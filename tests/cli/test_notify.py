@@ -5,7 +5,8 @@ from click.testing import CliRunner, Result
 from kvtrail.cli.main import kvtrail, main
 from kvtrail.schemas.errors import ConfigError
 from kvtrail.schemas.notifications import Decided
-from kvtrail.streams import notifier_journal
+from kvtrail.streams import notifier_journal, notifier_trial
+from kvtrail.streams.notifier_targets import Answer
 from kvtrail.tests.streams.stub_receiver import Plan, Receiver, StubAlertmanager
 from kvtrail.tests.streams.test_notifier_delivery import told
 
@@ -32,6 +33,25 @@ def test_a_target_that_does_not() -> None:
         hook.otherwise = Plan(403)
         result = run("ops", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL=f"{hook.url}/hush")
         assert result.exit_code == 1 and "ops: not taken: 403" in result.output and "hush" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ("ClientConnectorError", "no answer (ClientConnectorError)"),
+        ("no answer within 10 s", "no answer within 10 s"),
+    ],
+)
+def test_one_that_does_not_answer_is_said_once_with_a_question(
+    monkeypatch: pytest.MonkeyPatch, detail: str, said: str
+) -> None:
+    async def silent(*_: object) -> Answer:
+        return Answer(0, detail)
+
+    monkeypatch.setattr(notifier_trial, "try_target", silent)
+    result = run("ops", KVTRAIL_NOTIFY__WEBHOOKS__OPS__URL="http://127.0.0.1:9/hush")
+    assert result.exit_code == 1
+    assert result.output == f"ops: not taken: {said}. Can its address be reached from here?\n"
 
 
 def test_a_name_that_is_none() -> None:
