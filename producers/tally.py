@@ -19,8 +19,9 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -55,6 +56,20 @@ class Marks:
     def safe(self, last: int) -> None:
         """Everything up to `last` is safe, or was declared missing; 0: something of this lane has been lost."""
         self._view[self._at + 2] = last
+
+
+class Unmarked(Marks):
+    """Of a lane for whose notes there was no room. An extra number is counted as a call's is, so that no end is made
+    that was passed; one refused may be told as missing, and nothing is known to be safe."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        super().__init__(memoryview(bytearray(24)).cast("Q"), 0)
+        self._count = count
+
+    def extra(self) -> None:
+        self._count()
 
 
 class Tally:
@@ -114,8 +129,8 @@ class Tally:
             found = self._lanes.get(home)
             if found is None:
                 at = self._allot({"home": home, "marks": 0}, 3, SLOTS - 1)
-                view = self.view if at is not None else memoryview(bytearray(24)).cast("Q")
-                found = self._lanes[home] = Marks(view, at or 0)
+                made = Unmarked(partial(self.count, home)) if at is None else Marks(self.view, at)
+                found = self._lanes[home] = made
             return found
 
     def is_settled(self) -> bool:

@@ -471,6 +471,28 @@ def test_a_signal_handler_counts_in_a_slot_of_its_own(tmp_path: Path, monkeypatc
     assert {end.home: end.last for end in read_ends(tally.path)} == {"n:gpu-1": 4, "n:gpu-2": 1}
 
 
+def test_a_number_of_our_own_is_counted_also_where_there_was_no_room_for_the_lanes_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lane's end would be declared at a number that an event has had."""
+    now = [0.0]
+    monkeypatch.setattr("kvtrail.producers.tally.time.monotonic", lambda: now[0])
+    tally = Tally(tmp_path / "tally", "gpu-1", "0001")
+    real = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+        marks = tally.marks("a")
+        marks.extra()
+        tally.count("a")
+    head = read_head(tally.path)
+    assert head is not None and head.uncounted == 2
+    now[0] += 10  # the disk has room again
+    tally.count("a")
+    marks.extra()
+    marks.safe(4)
+    assert {end.home: (end.last, end.is_settled) for end in read_ends(tally.path)} == {"a": (4, False)}
+
+
 @contextmanager
 def interrupted_at(call: int, then: Callable[[], None]) -> Iterator[None]:
     """Calls `then` once, where Python may run a signal handler: at that many calls of the tally."""
