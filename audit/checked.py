@@ -35,7 +35,7 @@ def check_sentences(history: History) -> list[str]:
         what = listing(f"{count} {_RESULTS[result]}" for result, count in counts.items() if count)
         worst = next(result for result, count in counts.items() if count)
         last = next(one for one in reversed(checks) if one.result == worst)
-        detail = f" ({clean(last.detail)})" if last.detail else ""
+        detail = f" ({clean(last.detail).removesuffix('.')})" if last.detail else ""
         told.append(f"{plural(len(checks), kind.replace('_', ' ')).capitalize()}: {what}{detail}.")
     return told
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..audit import wording
 from ..audit.incidents import fold_incidents
 from ..audit.listing import SHORT_ID
 from ..judging.examination import Result, examine
@@ -206,7 +207,8 @@ def _print_findings(findings: list[Finding], incidents: list[Incident], refused:
         for one in fold_incidents(findings):
             click.echo(f"incident {one.cause_id[:SHORT_ID]}  {one.severity.value:<8}  {one.cause}  {one.sentence}")
     total = sum(finding.status == "open" for finding in findings)
-    click.echo(f"{total} finding(s), {len(incidents)} incident(s)" + (f", {refused} refused" if refused else ""))
+    counted = f"{wording.plural(total, 'finding')}, {wording.plural(len(incidents), 'incident')}"
+    click.echo(counted + (f", {refused} refused" if refused else ""))
 
 
 def _line(finding: Finding) -> str:

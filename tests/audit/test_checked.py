@@ -18,7 +18,7 @@ CANARY = event(
 
 
 def spot_check(result: str, **more: str) -> Event:
-    body = Check(check="spot_check", result=result, detail="layer 3 keys", **more)  # type: ignore[arg-type]  # as in YAML
+    body = Check(check="spot_check", result=result, detail="layer 3 keys.", **more)  # type: ignore[arg-type]  # as in YAML
     return event(4, "14:20:10", body, CONTOSO, request_id="req-3")
 
 

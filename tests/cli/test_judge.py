@@ -41,7 +41,7 @@ def test_envelopes_and_plain_events_give_the_same_findings(tmp_path: Path) -> No
     assert outputs[0] == outputs[1]
     assert "CROSS_TENANT_REUSE" in outputs[0] and "key=support_v7:m1" in outputs[0]
     assert "differing: tenant, template digest, token ids" in outputs[0]
-    assert "1 finding(s), 1 incident(s)" in outputs[0]
+    assert "1 finding, 1 incident" in outputs[0]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_bad_lines_are_named_and_the_rest_is_judged(tmp_path: Path) -> None:
     result = CliRunner().invoke(judge, [str(path)])
     assert result.exit_code == 0
     assert "h.jsonl:1: refused: record: is not JSON." in result.stderr
-    assert "1 finding(s), 1 incident(s), 2 refused" in result.stdout
+    assert "1 finding, 1 incident, 2 refused" in result.stdout
 
 
 def test_a_scenario_that_cannot_be_read_is_wrong_and_alone(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_recording_of_the_demo_is_judged_without_what_it_says_to_people(tmp_pa
     path.write_bytes(b'{"recording":{"v":1}}\n' + lines(packed=True) + b'\n{"answer":{"text":"30 days"}}\n')
     result = CliRunner().invoke(judge, [str(path)])
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "1 finding(s), 1 incident(s)\n" in result.stdout
+    assert "1 finding, 1 incident\n" in result.stdout
     # A record is never taken for one of them, whatever it holds.
     path.write_bytes(b'{"recording":{},"v":7}\n')
     assert "refused: v: is not known here." in CliRunner().invoke(judge, [str(path)]).stderr

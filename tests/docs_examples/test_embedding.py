@@ -113,7 +113,7 @@ def through_agent(folder: Path, name: str, *arguments: str) -> list[Batch]:
         run(folder, name, *arguments, KVTRAIL_AGENT__SOCKET=str(running.path))
     judged = CliRunner().invoke(judge, [str(recording)])
     assert judged.exit_code == 0, judged.output
-    assert judged.output.startswith("0 finding(s)"), judged.output
+    assert judged.output.startswith("0 findings,"), judged.output
     return decode(recording.read_bytes().splitlines())
 
 

@@ -34,12 +34,12 @@ def judged(path: Path, created: PrefixKey, requested: PrefixKey) -> str:
 def test_a_rotation_under_a_new_id_raises_no_finding(tmp_path: Path) -> None:
     before, after = key(b"old secret", "hmac-2026a"), key(b"new secret", "hmac-2026b")
     assert before.template_digest != after.template_digest
-    assert judged(tmp_path / "h.jsonl", before, after).startswith("0 finding(s)")
+    assert judged(tmp_path / "h.jsonl", before, after).startswith("0 findings,")
 
 
 def test_under_one_id_content_is_compared_as_ever(tmp_path: Path) -> None:
     first, edited = key(b"secret", "hmac-2026a"), key(b"secret", "hmac-2026a", "Refunds within 14 days.")
-    assert judged(tmp_path / "h.jsonl", first, key(b"secret", "hmac-2026a")).startswith("0 finding(s)")
+    assert judged(tmp_path / "h.jsonl", first, key(b"secret", "hmac-2026a")).startswith("0 findings,")
     assert "TEMPLATE_MISMATCH" in judged(tmp_path / "h.jsonl", first, edited)
 
 
