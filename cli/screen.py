@@ -1,11 +1,14 @@
 """What a person sees while something takes time: one line a step, with elapsed time, with or without a terminal."""
 
 import os
+import shlex
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -27,6 +30,13 @@ def say(text: str = "", *, style: str = "") -> None:
         line = text if _writable(text, stream) else _plain(text, stream)
         click.echo(click.style(line, fg=style) if style and colourful(stream) else line, file=stream)
         stream.flush()
+
+
+def say_path() -> None:
+    """What makes `kvtrail` known to a shell that does not know it; nothing where it is known."""
+    activate = Path(sys.executable).parent / "activate"
+    if shutil.which("kvtrail") is None and activate.is_file():
+        say(f"  . {shlex.quote(str(activate))}")
 
 
 def colourful(stream: TextIO) -> bool:

@@ -23,7 +23,7 @@ from ...store import queries
 from ...store.client import connect
 from ..local.kafka import run_apart
 from ..local.stack import LocalStack
-from ..screen import colourful, say, step
+from ..screen import colourful, say, say_path, step
 from . import telling
 from .account import problems
 from .loading import Loading
@@ -102,6 +102,7 @@ class Live:
 
             say(f"  sign in, once, within ten minutes: {console_link(self.config)}")
         say("In another terminal:")
+        say_path()
         say(f"  export KVTRAIL_LOCAL__DIRECTORY={self.stack.directory}")
         say("  kvtrail serve --link")
         say("  kvtrail findings --incidents")
@@ -114,6 +115,7 @@ class Live:
             say(f"Logs: {self.stack.logs}")
             return
         say("Next:")
+        say_path()
         say(
             "  kvtrail demo --keep     the same, and everything stays up: the console, and every command to look around"
         )

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kvtrail.cli import screen
@@ -93,3 +94,20 @@ def test_an_ascii_stream_gets_words_for_marks(monkeypatch: pytest.MonkeyPatch) -
     with step("Looking around"):
         pass
     assert raw.getvalue() == b"ok: Looking around\n"
+
+
+def test_a_shell_that_does_not_know_the_command_is_told_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "a folder"
+    here.mkdir()
+    monkeypatch.setattr("sys.executable", str(here / "python"))
+    monkeypatch.setenv("PATH", str(here))
+    screen.say_path()
+    assert capsys.readouterr().out == "", "there is nothing to activate"
+    (here / "activate").touch()
+    screen.say_path()
+    assert capsys.readouterr().out == f"  . '{here}/activate'\n"
+    (here / "kvtrail").touch(mode=0o755)
+    screen.say_path()
+    assert capsys.readouterr().out == ""
