@@ -83,7 +83,7 @@ def test_the_interval_follows_what_writing_takes() -> None:
             shelf.now += waited
             due.append(saving.is_due)
         await saving.save(state)
-        for waited in (10.0, 27.0, 1.0):  # twenty times two seconds, begun two seconds ago
+        for waited in (10.0, 67.0, 1.0):  # forty times two seconds, begun two seconds ago
             shelf.now += waited
             due.append(saving.is_due)
         return due
