@@ -31,7 +31,7 @@ async def _nothing(*_: object) -> None:
 def test_a_worker_whose_broker_refuses_leaves_no_client_open(
     module: ModuleType, name: str, topics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "calm_collector", lambda *young: None, raising=False)  # it is for a process of one's own
+    monkeypatch.setattr(module, "calm_collector", lambda *young: None, raising=False)  # it is for a whole process
     if topics == "there":
         monkeypatch.setattr(module, "ensure_topics", _nothing)
     for name_of_store in ("connect_wait", "migrate"):
