@@ -13,7 +13,7 @@ from typing import Any
 from .agent_connection import Connection
 from .agent_wire import LARGEST_RUN, Call, RunWriter, characters
 from .buffer import Buffer, Flush, oldest
-from .placing import CACHE_CALLS, Homeless
+from .placing import CACHE_CALLS
 from .staging import Staging
 from .tally import Marks, Tally
 
@@ -169,18 +169,11 @@ class Runs(Staging[Lane]):
             return 1
         return _heartbeat(home, f"refused: {call[1]}.{field}", call[0])
 
-    def _stage_event(self, event: Call) -> None:
-        try:
-            homes = self._homes(event)
-        except Homeless as error:
-            self._stage_homeless(event[0], event[1], error)
-            return
-        if event[1] == "node_start":
-            self._announced = True
-        self._announce(event[0])
-        self._buffer.staged += len(homes) - 1
-        for home in homes:
-            self._lane(home).pending.append(event)
+    def _homes_of(self, event: Call) -> tuple[str, ...]:
+        return self._homes(event)
+
+    def _name_of(self, event: Call) -> str:
+        return event[1]
 
     def _new_lane(self, home: str) -> Lane:
         return Lane(home, None if self._tally is None else self._tally.marks(home))
@@ -190,10 +183,6 @@ class Runs(Staging[Lane]):
 
     def _is_sending(self, lane: Lane) -> bool:
         return bool(lane.flying)
-
-    def _refuse(self, field: str, message: str) -> None:
-        self._buffer.staged -= 1
-        self._buffer.refuse(field)
 
 
 def _heartbeat(home: str, detail: str, time_ns: int | None = None) -> Call:

@@ -11,10 +11,8 @@ import time
 from contextlib import suppress
 
 from ..schemas.config import PublisherConfig
-from ..schemas.events import NodeStart
 from .buffer import NEVER, Buffer, Item
 from .lanes import Lane, Packed, Packer, first_event, heartbeat, homes_of
-from .placing import Homeless
 from .sender_loop import Loop
 from .spooled import SpooledTransport
 from .staging import Staging
@@ -128,18 +126,11 @@ class Sender(Staging[Lane]):
     def _stage(self) -> None:
         self.stage(whole=self._deadline is not None)
 
-    def _stage_event(self, event: Item) -> None:
-        try:
-            homes = homes_of(event, self._node, self._config.slots)
-        except Homeless as error:
-            self._stage_homeless(event[0], str(event[1].__struct_config__.tag), error)
-            return
-        if isinstance(event[1], NodeStart):
-            self._announced = True
-        self._announce(event[0])
-        self._buffer.staged += len(homes) - 1
-        for home in homes:
-            self._lane(home).pending.append(event)
+    def _homes_of(self, event: Item) -> tuple[str, ...]:
+        return homes_of(event, self._node, self._config.slots)
+
+    def _name_of(self, event: Item) -> str:
+        return str(event[1].__struct_config__.tag)
 
     def _new_lane(self, home: str) -> Lane:
         return Lane(home, self._spooled.spool.tally.marks(home) if self._spooled is not None else None)
@@ -151,8 +142,7 @@ class Sender(Staging[Lane]):
         return lane.home in self._running
 
     def _refuse(self, field: str, message: str) -> None:
-        self._buffer.staged -= 1
-        self._buffer.refuse(field)
+        super()._refuse(field, message)
         self._teller.refused(field, message)
 
     def _dispatch(self) -> None:

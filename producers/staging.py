@@ -60,12 +60,31 @@ class Staging(ABC, Generic[L]):
             for lane in busy:
                 lane.pending.append(thing)
 
+    def _stage_event(self, event: Any) -> None:
+        """One event that is counted as staged, to the lanes of its homes."""
+        try:
+            homes = self._homes_of(event)
+        except Homeless as error:
+            self._stage_homeless(event[0], self._name_of(event), error)
+            return
+        if not self._announced and self._name_of(event) == "node_start":
+            self._announced = True
+        self._announce(event[0])
+        self._buffer.staged += len(homes) - 1
+        for home in homes:
+            self._lane(home).pending.append(event)
+
     def _stage_homeless(self, time_ns: int, name: str, error: Homeless) -> None:
         """A call that names no home: in the node's own, what happened to an entry leaves a gap."""
         self._refuse(f"{name}.{error.field}", "names no home.")
         if name in CACHE_CALLS:
             self._announce(time_ns)
             self._lane(self._own).pending.append(1)
+
+    def _refuse(self, field: str, message: str) -> None:
+        """No event can be made of one that is counted as staged."""
+        self._buffer.staged -= 1
+        self._buffer.refuse(field)
 
     def _announce(self, time_ns: int) -> None:
         if not self._announced:
@@ -86,8 +105,12 @@ class Staging(ABC, Generic[L]):
         lane.pending.append(event)
 
     @abstractmethod
-    def _stage_event(self, event: Any) -> None:
-        """One event that is counted as staged, to the lanes of its homes."""
+    def _homes_of(self, event: Any) -> tuple[str, ...]:
+        """Where an event belongs. Raises `Homeless`."""
+
+    @abstractmethod
+    def _name_of(self, event: Any) -> str:
+        """The type of an event, as on the wire."""
 
     @abstractmethod
     def _new_lane(self, home: str) -> L:
@@ -100,7 +123,3 @@ class Staging(ABC, Generic[L]):
     @abstractmethod
     def _is_sending(self, lane: L) -> bool:
         """Whether something of it has been sent and is not acknowledged."""
-
-    @abstractmethod
-    def _refuse(self, field: str, message: str) -> None:
-        """No event can be made of one that is counted as staged."""
