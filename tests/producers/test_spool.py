@@ -310,13 +310,19 @@ def test_whatever_happens_to_a_file_what_is_read_was_written(
     assert segments.damaged <= 1
 
 
-def test_a_torn_tail_is_left_out_and_declared(tmp_path: Path) -> None:
+def torn(tmp_path: Path) -> tuple[MemoryTransport, LifecyclePublisher]:
+    """A publisher that is closed and has 100 events on disk, the last record of them torn; nobody got any."""
     memory = MemoryTransport(down=True)
     first = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=10))
     hits(first, 99)
     assert first.close()
     (segment,) = tmp_path.rglob("*.seg")
     segment.write_bytes(segment.read_bytes()[:-5])
+    return memory, first
+
+
+def test_a_torn_tail_is_left_out_and_declared(tmp_path: Path) -> None:
+    memory, first = torn(tmp_path)
     memory.down = False
     with LifecyclePublisher("gpu-1", memory, config(tmp_path)) as second:
         hits(second, 1, 1000)
@@ -326,12 +332,7 @@ def test_a_torn_tail_is_left_out_and_declared(tmp_path: Path) -> None:
 
 
 def test_what_is_torn_is_declared_also_where_other_events_were_not_counted(tmp_path: Path) -> None:
-    memory = MemoryTransport(down=True)
-    first = LifecyclePublisher("gpu-1", memory, config(tmp_path, envelope_events=10))
-    hits(first, 99)
-    assert first.close()
-    (segment,) = tmp_path.rglob("*.seg")
-    segment.write_bytes(segment.read_bytes()[:-5])
+    memory, first = torn(tmp_path)
     (tally,) = tmp_path.rglob("tally")
     with tally.open("r+b") as file:
         file.seek(8 * (SLOTS - 1))
